@@ -13,7 +13,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
-from penstock.gateway.openai import RequestError, parse
+from penstock.gateway.apis.openai import RequestError, parse
 
 REPEATS = 5
 

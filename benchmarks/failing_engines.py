@@ -31,7 +31,7 @@ from penstock.clients.clock import monotonic
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshot import Service, Snapshot
+from penstock.gateway.snapshots.snapshot import Service, Snapshot
 
 SOUND_ENGINES = 4
 FAULTS = ("status 500", "reset", "status 503", "error event")

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from gateway_stand import PATH, Stand, gateway_stand
 
-from penstock.gateway.open_files import fit_connections
+from penstock.gateway.http.open_files import fit_connections
 from penstock.gateway.settings import GatewaySettings
 
 MAX_LOST = 0.01

@@ -127,9 +127,9 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
     from penstock.gateway.app import Gateway
     from penstock.gateway.server import run
     from penstock.gateway.settings import GatewaySettings
-    from penstock.gateway.snapshot import Route, Service, Snapshot
-    from penstock.gateway.snapshot_store import SnapshotStore
-    from penstock.gateway.upstream import Upstream
+    from penstock.gateway.snapshots.snapshot import Route, Service, Snapshot
+    from penstock.gateway.snapshots.store import SnapshotStore
+    from penstock.gateway.upstream.upstream import Upstream
 
     gc.freeze()  # as the gateway command does after its imports
     settings = GatewaySettings(host="127.0.0.1", port=0, management_port=0)

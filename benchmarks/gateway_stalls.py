@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from penstock.core.routing.pick import Side
-from penstock.gateway.model_field import replace_model
-from penstock.gateway.response_usage import ResponseUsage, error_status
-from penstock.gateway.snapshot import Service, Snapshot
-from penstock.gateway.snapshot_builder import SnapshotBuilder
-from penstock.gateway.snapshot_store import SnapshotStore
-from penstock.gateway.sse import SseBuffer, has_data, without_usage_event
+from penstock.gateway.apis.model_field import replace_model
+from penstock.gateway.apis.response_usage import ResponseUsage, error_status
+from penstock.gateway.apis.sse import SseBuffer, has_data, without_usage_event
+from penstock.gateway.snapshots.builder import SnapshotBuilder
+from penstock.gateway.snapshots.snapshot import Service, Snapshot
+from penstock.gateway.snapshots.store import SnapshotStore
 
 MIB = 1 << 20
 REPEATS = 3

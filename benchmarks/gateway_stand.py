@@ -13,13 +13,13 @@ from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import Mirror, RouteRule
 from penstock.gateway.app import Gateway
-from penstock.gateway.http_servers import HttpServers
+from penstock.gateway.http.servers import HttpServers
 from penstock.gateway.server import run
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshot import Route, Service, Snapshot
-from penstock.gateway.snapshot_adapter import Adapter
-from penstock.gateway.snapshot_store import SnapshotStore
-from penstock.gateway.upstream import Upstream
+from penstock.gateway.snapshots.adapter import Adapter
+from penstock.gateway.snapshots.snapshot import Route, Service, Snapshot
+from penstock.gateway.snapshots.store import SnapshotStore
+from penstock.gateway.upstream.upstream import Upstream
 
 PATH = "/v1/completions"
 # More than the kernel's buffers hold of an answer that is not read.

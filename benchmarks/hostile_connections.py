@@ -23,7 +23,7 @@ from gateway_stand import running_gateway
 
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshot import Service, Snapshot
+from penstock.gateway.snapshots.snapshot import Service, Snapshot
 
 ANSWER_TIMEOUT_S = 30.0
 # The gateway's time limits in this campaign, short enough for slow clients to exceed them.

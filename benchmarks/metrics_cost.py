@@ -9,9 +9,9 @@ other programs on the machine do not count.
 import argparse
 import time
 
-from penstock.gateway.metrics import Metrics
-from penstock.gateway.request_ending import RequestOutcome
-from penstock.gateway.timeline import Interval, RequestPhase
+from penstock.gateway.lifecycle.timeline import Interval, RequestPhase
+from penstock.gateway.stats.request_ending import RequestOutcome
+from penstock.gateway.telemetry.metrics import Metrics
 
 PHASES = [Interval(phase, at, at + 0.01) for at, phase in enumerate(RequestPhase)]
 OUTCOME = RequestOutcome(True, True, prompt_tokens=500, output_tokens=200, tpot_s=0.02)

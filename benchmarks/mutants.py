@@ -64,7 +64,7 @@ GROUPS = {
         ),
         ("tests/core_sizing", "tests/core_scaling"),
     ),
-    "gateway": Group((f"{GATEWAY}/*.py",), ("tests/gateway",)),
+    "gateway": Group((f"{GATEWAY}/**/*.py",), ("tests/gateway",)),
     "status": Group(
         (
             f"{CORE}/reconcile/status.py", f"{CORE}/reconcile/status_events.py",

@@ -33,7 +33,7 @@ from penstock.core.routing.route import RouteRule
 from penstock.core.spec.canary import CanarySpec
 from penstock.gateway.app import Gateway
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshot import Route, Service, Snapshot
+from penstock.gateway.snapshots.snapshot import Route, Service, Snapshot
 
 ENDINGS = (
     Ending.ANSWERED, Ending.REFUSED, Ending.UNSUPPORTED, Ending.UNAVAILABLE, Ending.ERROR, Ending.RESET,

@@ -11,7 +11,7 @@ from penstock.clients import stats_report
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES, PODS
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
-from penstock.gateway import snapshot_builder
+from penstock.gateway.snapshots import builder as snapshot_builder
 from penstock.local.record import Cluster
 
 # pods: uids, restarts and deletions. templates: Deployments with their pod template and replicas.

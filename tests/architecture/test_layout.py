@@ -72,6 +72,16 @@ def tree(tmp_path: Path) -> Path:
             "Layers of the chart",
         ),
         (
+            "operator/penstock/gateway/snapshots/builder.py",
+            "import penstock.gateway.selection.model_routing",
+            "Layers of the gateway",
+        ),
+        (
+            "operator/penstock/gateway/stats/registry.py",
+            "import penstock.gateway.upstream.upstream",
+            "Layers of the gateway",
+        ),
+        (
             "engine/penstock_engine/layers/__init__.py",
             "import penstock_engine.server",
             "Engine layers",

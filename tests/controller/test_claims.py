@@ -17,8 +17,8 @@ from penstock.core.observed.name_claims import (
 )
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.name_conflict import NAMES_NOT_LISTED
-from penstock.gateway.snapshot import Service
-from penstock.gateway.snapshot_builder import build
+from penstock.gateway.snapshots.builder import build
+from penstock.gateway.snapshots.snapshot import Service
 
 
 def service(name, uid, created_at):

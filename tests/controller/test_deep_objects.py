@@ -11,7 +11,7 @@ from penstock.clients.deep_objects import allow_deep_objects
 from penstock.clients.kube import load_configuration
 from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.controller import kopf_watch
-from penstock.gateway.snapshot_store import SnapshotStore
+from penstock.gateway.snapshots.store import SnapshotStore
 
 pytestmark = pytest.mark.cluster
 

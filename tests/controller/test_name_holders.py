@@ -14,8 +14,8 @@ from penstock.core.observed.name_claims import (
     Standing,
 )
 from penstock.core.observed.name_index import NameIndex
-from penstock.gateway.snapshot import Claim, Snapshot, Unknown, name_claim
-from penstock.gateway.snapshot_builder import SnapshotBuilder
+from penstock.gateway.snapshots.builder import SnapshotBuilder
+from penstock.gateway.snapshots.snapshot import Claim, Snapshot, Unknown, name_claim
 
 NAMESPACES, MODELS = ("a", "b"), ("m", "n")
 KEYS: tuple[ObjectKey, ...] = tuple(

@@ -14,7 +14,7 @@ from penstock.controller.model_names import ModelNames
 from penstock.controller.service_reader import name_taken_by
 from penstock.core.observed.name_claims import service_claim
 from penstock.core.reconcile.route_status import RouteInputs, route_status
-from penstock.gateway.snapshot_builder import SnapshotBuilder
+from penstock.gateway.snapshots.builder import SnapshotBuilder
 
 FIRST, SECOND = "first", "second"
 NOW = "2026-01-01T00:00:00Z"

@@ -20,12 +20,12 @@ from penstock.clients.clock import monotonic
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.app import Gateway
-from penstock.gateway.http_servers import Server
+from penstock.gateway.http.servers import Server
 from penstock.gateway.server import run
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshot import Service, Snapshot
-from penstock.gateway.snapshot_store import SnapshotStore
-from penstock.gateway.upstream import Upstream
+from penstock.gateway.snapshots.snapshot import Service, Snapshot
+from penstock.gateway.snapshots.store import SnapshotStore
+from penstock.gateway.upstream.upstream import Upstream
 
 WHOLE = b'{"choices": [{"text": "all of it"}]}'
 

@@ -79,7 +79,7 @@ async def test_exception_in_the_gateway_is_a_500(start_engine, start_gateway, mo
     def breaks(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("penstock.gateway.proxied_request.resolve", breaks)
+    monkeypatch.setattr("penstock.gateway.proxy.proxied_request.resolve", breaks)
     status, body = await front.ask()
     assert (status, json.loads(body)["error"]["type"]) == (500, "internal_error")
     assert json.loads(body)["error"]["message"] == "the gateway failed"

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from penstock.gateway.http_servers import MAX_MANAGEMENT_CONNECTIONS
+from penstock.gateway.http.servers import MAX_MANAGEMENT_CONNECTIONS
 
 PATHS = ("/healthz", "/readyz", "/metrics", "/penstock/feed")
 

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from penstock.gateway.app import Gateway
-from penstock.gateway.http_servers import LAST_EVENTS_S
+from penstock.gateway.http.servers import LAST_EVENTS_S
 from penstock.gateway.server import _measure_loop_lag
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshot_store import SnapshotStore
-from penstock.gateway.upstream import Upstream
+from penstock.gateway.snapshots.store import SnapshotStore
+from penstock.gateway.upstream.upstream import Upstream
 
 
 async def test_server_configuration(start_gateway):

@@ -17,7 +17,7 @@ SUFFIXES = {
 }
 # Code that sets the metrics of each list.
 SOURCES = {
-    gateway: ["gateway/metrics.py"],
+    gateway: ["gateway/telemetry/metrics.py"],
     operator: ["controller/adapter_metrics.py", "controller/metrics.py", "controller/service_metrics.py",
                "observability/service_samples.py"],
 }  # fmt: skip

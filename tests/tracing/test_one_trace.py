@@ -11,7 +11,7 @@ import pytest
 from gateway.conftest import Engine, answer, service
 from otlp_collector import Collector, attributes, contains, duration_s
 
-from penstock.gateway.tracing import RequestTracer
+from penstock.gateway.telemetry.tracing import RequestTracer
 from penstock_engine.wire import REQUEST_ID_HEADER
 
 NUM_REQUESTS = 10
@@ -28,7 +28,7 @@ async def test_a_streamed_request_is_one_trace(
     caplog: pytest.LogCaptureFixture,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    caplog.set_level(logging.INFO, "penstock.gateway.access_log")
+    caplog.set_level(logging.INFO, "penstock.gateway.telemetry.access_log")
     client, process = launch("--otlp-traces-endpoint", collector.url)
     engine = Engine("engine-0", "r1", answer, port=client.base_url.port)
     tracer = RequestTracer()

@@ -8,7 +8,7 @@ import pytest
 from gateway.conftest import Engine, answer, service
 from tracing.otel_collector import WrittenSpan, running_otel_collector
 
-from penstock.gateway.tracing import RequestTracer
+from penstock.gateway.telemetry.tracing import RequestTracer
 from penstock.local.otel_collector import ensure_otel_collector
 
 pytestmark = pytest.mark.slow

@@ -14,23 +14,23 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.clients.clock import monotonic
 from penstock.clients.logs import fields
-from penstock.gateway.cancellation import CancelCause, Phase, RequestCancelled
-from penstock.gateway.client import ClientDisconnected, ClientResponse
-from penstock.gateway.gateway_state import GatewayState
-from penstock.gateway.http_servers import HttpServers, http_servers
+from penstock.gateway.apis.openai import CHAT_PATH, ModelList, RequestError, error_body, model
+from penstock.gateway.http.client import ClientDisconnected, ClientResponse
+from penstock.gateway.http.servers import HttpServers, http_servers
+from penstock.gateway.lifecycle.cancellation import CancelCause, Phase, RequestCancelled
+from penstock.gateway.limits.retry_budget import RetryBudget
 from penstock.gateway.management import management_app
-from penstock.gateway.metrics import Metrics
-from penstock.gateway.model_routing import claim_of
-from penstock.gateway.openai import CHAT_PATH, ModelList, RequestError, error_body, model
-from penstock.gateway.proxied_request import ProxiedRequest
-from penstock.gateway.retry_budget import RetryBudget
+from penstock.gateway.proxy.proxied_request import ProxiedRequest
+from penstock.gateway.selection.model_routing import claim_of
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshot_store import SnapshotStore
-from penstock.gateway.upstream import Upstream
+from penstock.gateway.snapshots.store import SnapshotStore
+from penstock.gateway.state.gateway_state import GatewayState
+from penstock.gateway.telemetry.metrics import Metrics
+from penstock.gateway.upstream.upstream import Upstream
 from penstock_engine.wire import REQUEST_ID, REQUEST_ID_HEADER
 
 if TYPE_CHECKING:
-    from penstock.gateway.tracing import RequestTracer
+    from penstock.gateway.telemetry.tracing import RequestTracer
 
 logger = logging.getLogger(__name__)
 

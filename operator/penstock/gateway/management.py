@@ -7,7 +7,7 @@ from starlette.routing import Route
 
 from penstock.clients import stats_report
 from penstock.clients.metrics_page import MetricsPage
-from penstock.gateway.gateway_state import GatewayState
+from penstock.gateway.state.gateway_state import GatewayState
 
 
 class ManagementEndpoints:

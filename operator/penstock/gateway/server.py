@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from penstock.clients.kube import connect
 from penstock.gateway.app import Gateway
-from penstock.gateway.http_servers import (
+from penstock.gateway.http.open_files import fit_connections
+from penstock.gateway.http.servers import (
     HttpServers,
     Server,
 )
-from penstock.gateway.open_files import fit_connections
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshot_store import SnapshotStore
-from penstock.gateway.upstream import Upstream
+from penstock.gateway.snapshots.store import SnapshotStore
+from penstock.gateway.upstream.upstream import Upstream
 from penstock_engine import traces
 
 if TYPE_CHECKING:
-    from penstock.gateway.tracing import RequestTracer
+    from penstock.gateway.telemetry.tracing import RequestTracer
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ async def serve(settings: GatewaySettings) -> None:
 def _tracer() -> "RequestTracer | None":
     if not traces.is_enabled():
         return None
-    from penstock.gateway.tracing import RequestTracer  # takes a second and megabytes
+    from penstock.gateway.telemetry.tracing import RequestTracer  # takes a second and megabytes
 
     return RequestTracer()
 

@@ -12,13 +12,15 @@ class GatewaySettings:
     # Namespace to watch. None: every namespace.
     namespace: str | None = None
 
-    # Open client connections. At the limit a new one replaces one that is not in use (`connection_limit.py`).
-    # Services share this limit, and those of bodies, answers and copies (`shared_limit.py`).
+    # Open client connections. At the limit a new one replaces one that is not in use
+    # (`limits/connection_limit.py`). Services share this limit, and those of bodies, answers and copies
+    # (`limits/shared_limit.py`).
     max_connections: int = 4096
     # Time limits for the client to send the head of its request, and then the body.
     head_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
-    # Time in which a client has to take a piece of its response (`response_pieces.py`), or is disconnected.
+    # Time in which a client has to take a piece of its response (`http/response_pieces.py`), or is
+    # disconnected.
     client_stall_timeout_s: float = 60.0
     # Time limit for a connection to an engine. Engines are in the same cluster.
     connect_timeout_s: float = 2.0

@@ -5,7 +5,7 @@ import json
 
 from gateway.conftest import answer
 
-from penstock.gateway.snapshot_builder import build
+from penstock.gateway.snapshots.builder import build
 
 BASE = "chat"
 

@@ -6,9 +6,9 @@ import pytest
 from gateway.adapters.adapter_engine import SQL
 
 from penstock.core.observed.lora_engine import LoraEngine
-from penstock.gateway import adapter_polls
-from penstock.gateway.snapshot import Snapshot
-from penstock.gateway.snapshot_builder import build
+from penstock.gateway.adapters import polls as adapter_polls
+from penstock.gateway.snapshots.builder import build
+from penstock.gateway.snapshots.snapshot import Snapshot
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from gateway.adapters.adapter_engine import AdapterEngine, adapter
 
 from penstock.core.spec.objectives import Objectives
-from penstock.gateway.snapshot_builder import build
+from penstock.gateway.snapshots.builder import build
 
 pytestmark = pytest.mark.slow
 

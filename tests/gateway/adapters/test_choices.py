@@ -9,11 +9,11 @@ from gateway.adapters.adapter_engine import adapter
 from penstock.core.adapters.route import DRAIN_AFTER_S
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.gateway.adapter_copies import AdapterCopies
-from penstock.gateway.adapter_stats import AdapterStatsRegistry
-from penstock.gateway.snapshot import Service, Snapshot
-from penstock.gateway.snapshot_builder import build
-from penstock.gateway.snapshot_store import SnapshotStore
+from penstock.gateway.adapters.copies import AdapterCopies
+from penstock.gateway.snapshots.builder import build
+from penstock.gateway.snapshots.snapshot import Service, Snapshot
+from penstock.gateway.snapshots.store import SnapshotStore
+from penstock.gateway.stats.adapter_stats import AdapterStatsRegistry
 
 NUM_PODS, NUM_COPIES = 3, 100
 

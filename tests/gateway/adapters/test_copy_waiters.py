@@ -8,10 +8,10 @@ import pytest
 
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.replica import Copy
-from penstock.gateway.adapter_residency import AdapterResidency
-from penstock.gateway.adapter_stats import AdapterStatsRegistry
-from penstock.gateway.copy_waiters import CopyWaiters
-from penstock.gateway.snapshot_adapter import Adapter
+from penstock.gateway.adapters.copy_waiters import CopyWaiters
+from penstock.gateway.adapters.residency import AdapterResidency
+from penstock.gateway.snapshots.adapter import Adapter
+from penstock.gateway.stats.adapter_stats import AdapterStatsRegistry
 
 POD, SERVICE, SQL = "a/p0", "a/chat", "sql@00000000"
 LOADING, RESIDENT = {SQL: Copy("Loading")}, {SQL: Copy("Resident")}

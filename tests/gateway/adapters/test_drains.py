@@ -4,7 +4,7 @@ from core_adapters.pods import BUSY, engine_name, version
 
 from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.adapters.route import MAX_WAIT_S, DrainCopy, Refuse, Wait, route_adapter
-from penstock.gateway.adapter_residency import AdapterResidency
+from penstock.gateway.adapters.residency import AdapterResidency
 
 POD, BUSY_NAME, WANTED_NAME = "default/p0", engine_name("busy"), engine_name("wanted")
 VERSIONS = {each.engine_name: each for each in (version("busy"), version("wanted"))}

@@ -6,9 +6,9 @@ from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, EndingEn
 
 from penstock.clients.engine_adapters import EngineFailure
 from penstock.core.routing.pick import Endpoint
-from penstock.gateway.adapter_failures import AdapterFailures
-from penstock.gateway.snapshot import Snapshot
-from penstock.gateway.snapshot_builder import build
+from penstock.gateway.adapters.failures import AdapterFailures
+from penstock.gateway.snapshots.builder import build
+from penstock.gateway.snapshots.snapshot import Snapshot
 
 REFUSED = EngineFailure("Refused", "BadFile", "pickle file")
 (RENAMED,) = build([], [], [], [adapter("again", model="chat-sql")]).adapters

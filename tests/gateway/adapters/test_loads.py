@@ -8,9 +8,11 @@ from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, EndingEn
 
 from penstock.core.adapters import drain, route
 from penstock.core.spec.objectives import Objectives
-from penstock.gateway import adapter_copies, adapter_polls, copy_waiters
-from penstock.gateway.snapshot import Snapshot
-from penstock.gateway.snapshot_builder import build
+from penstock.gateway.adapters import copies as adapter_copies
+from penstock.gateway.adapters import copy_waiters
+from penstock.gateway.adapters import polls as adapter_polls
+from penstock.gateway.snapshots.builder import build
+from penstock.gateway.snapshots.snapshot import Snapshot
 
 
 async def test_a_cold_adapter_is_loaded_once_for_all_that_wait(pool):

@@ -6,9 +6,9 @@ import pytest
 from gateway.adapters.adapter_engine import adapter
 
 from penstock.core.observed.lora_engine import LoraEngine
-from penstock.gateway.snapshot import Snapshot, Unknown
-from penstock.gateway.snapshot_adapter import Adapter
-from penstock.gateway.snapshot_builder import SnapshotBuilder, build
+from penstock.gateway.snapshots.adapter import Adapter
+from penstock.gateway.snapshots.builder import SnapshotBuilder, build
+from penstock.gateway.snapshots.snapshot import Snapshot, Unknown
 
 
 def adapters_of(*bodies):

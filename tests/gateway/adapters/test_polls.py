@@ -11,10 +11,10 @@ from penstock.clients.engine_adapters import LIST_FRACTION, LIST_REQUEST_S, Answ
 from penstock.clients.loop_share import LoopShare
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.gateway import adapter_polls
-from penstock.gateway.adapter_polls import AdapterPolls
-from penstock.gateway.adapter_residency import BELIEVE_S, AdapterResidency
-from penstock.gateway.snapshot import Service, Snapshot
+from penstock.gateway.adapters import polls as adapter_polls
+from penstock.gateway.adapters.polls import AdapterPolls
+from penstock.gateway.adapters.residency import BELIEVE_S, AdapterResidency
+from penstock.gateway.snapshots.snapshot import Service, Snapshot
 
 
 class HostileEngine(AdapterEngine):

@@ -9,9 +9,9 @@ from gateway.adapters.adapter_engine import NAME, SQL, AdapterEngine, ask
 from gateway.adapters.test_routes import publish_route
 
 from penstock.core.observed.lora_engine import LoraEngine
-from penstock.gateway.openai import models
-from penstock.gateway.snapshot import Snapshot
-from penstock.gateway.snapshot_builder import SnapshotBuilder, build
+from penstock.gateway.apis.openai import models
+from penstock.gateway.snapshots.builder import SnapshotBuilder, build
+from penstock.gateway.snapshots.snapshot import Snapshot
 
 PARENT, POOL = "default/chat", "default/own"
 

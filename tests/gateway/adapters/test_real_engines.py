@@ -12,8 +12,8 @@ from gateway.adapters.adapter_engine import adapter
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.runtimes import paths
-from penstock.gateway.snapshot import Snapshot
-from penstock.gateway.snapshot_builder import build
+from penstock.gateway.snapshots.builder import build
+from penstock.gateway.snapshots.snapshot import Snapshot
 from penstock_engine.make_model.adapters import make_adapters
 from penstock_engine.make_model.merged import MergedModel
 

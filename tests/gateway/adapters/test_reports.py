@@ -9,10 +9,10 @@ from gateway.adapters.adapter_engine import NAME, AdapterEngine, adapter, ask
 from penstock.clients import stats_report
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterCounts
-from penstock.gateway import access_log
-from penstock.gateway.metrics import Metrics
-from penstock.gateway.snapshot import Snapshot
-from penstock.gateway.snapshot_adapter import Adapter
+from penstock.gateway.snapshots.adapter import Adapter
+from penstock.gateway.snapshots.snapshot import Snapshot
+from penstock.gateway.telemetry import access_log
+from penstock.gateway.telemetry.metrics import Metrics
 from penstock.observability.metrics import gateway as metric_specs
 
 

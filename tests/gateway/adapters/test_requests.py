@@ -6,8 +6,8 @@ from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, adapter,
 
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.pick import Side
-from penstock.gateway.snapshot import Snapshot
-from penstock.gateway.snapshot_builder import build
+from penstock.gateway.snapshots.builder import build
+from penstock.gateway.snapshots.snapshot import Snapshot
 
 
 async def test_requests_go_to_the_engines_that_have_the_adapter(pool):

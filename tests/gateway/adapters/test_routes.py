@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from gateway.adapters.adapter_engine import NAME, AdapterEngine, ask
 
-from penstock.gateway.snapshot import Snapshot
-from penstock.gateway.snapshot_builder import build
+from penstock.gateway.snapshots.builder import build
+from penstock.gateway.snapshots.snapshot import Snapshot
 
 
 def route(*backends):

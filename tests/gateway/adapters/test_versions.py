@@ -8,8 +8,8 @@ import pytest
 from gateway.adapters.adapter_engine import AdapterEngine, adapter, ask
 
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.gateway import access_log
-from penstock.gateway.snapshot_builder import build
+from penstock.gateway.snapshots.builder import build
+from penstock.gateway.telemetry import access_log
 
 OLD, NEW = AdapterVersion("sql", "pvc://a/1"), AdapterVersion("sql", "pvc://a/2")
 KEY = "default/lora/sql"

@@ -6,15 +6,15 @@ from functools import partial
 import pytest
 
 from penstock.core.routing.pick import Side
+from penstock.gateway.apis.openai import RequestError, parse
 from penstock.gateway.app import Gateway
-from penstock.gateway.cancellation import CancellationScope
-from penstock.gateway.endpoint_selection import EndpointSelector
-from penstock.gateway.model_routing import error_of_deletion
-from penstock.gateway.openai import RequestError, parse
+from penstock.gateway.lifecycle.cancellation import CancellationScope
+from penstock.gateway.selection.endpoint_selection import EndpointSelector
+from penstock.gateway.selection.model_routing import error_of_deletion
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshot import Service, Snapshot
-from penstock.gateway.snapshot_store import SnapshotStore
-from penstock.gateway.upstream import Upstream
+from penstock.gateway.snapshots.snapshot import Service, Snapshot
+from penstock.gateway.snapshots.store import SnapshotStore
+from penstock.gateway.upstream.upstream import Upstream
 
 
 class Bench:

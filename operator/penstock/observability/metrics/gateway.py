@@ -41,7 +41,7 @@ MIRRORED = Label("outcome", ("ok", "error", "dropped"))
 ENDPOINT_STATE = Label("state", ("available", "ejected", "unready"))
 TOKENS = Label("kind", ("prompt", "output"))
 MODEL_ROUTE = Label("model_route", "`namespace/name` of the ModelRoutes that exist")
-# Adapters with series of their own in one gateway. Services share them (`gateway/shared_limit.py`).
+# Adapters with series of their own in one gateway. Services share them (`gateway/limits/shared_limit.py`).
 # There may be thousands.
 MAX_ADAPTERS = 512
 OTHER_ADAPTERS = "other"

@@ -1,0 +1,1 @@
+"""Copies of LoRA adapters on engines: where they are, and loads on demand."""

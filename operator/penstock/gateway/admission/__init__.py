@@ -1,0 +1,1 @@
+"""Admission queues of services with latency objectives, and reserved slots at endpoints."""

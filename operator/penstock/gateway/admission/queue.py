@@ -1,0 +1,193 @@
+"""Admission queue for the engines of one revision and cohort, in the order of deadlines."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from itertools import count
+
+from penstock.core.routing.admission import Admission, AdmissionSpec, retry_after_s
+from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
+from penstock.core.routing.pick import Endpoint
+from penstock.core.routing.prefill_throughput import PrefillThroughput
+from penstock.gateway.admission.reservation import Reservation
+
+# A gateway does not know how large KV caches are. The engine's own queue guards them.
+UNKNOWN_CAPACITY_TOKENS = 1 << 62
+# Interval at which a non-empty queue is checked for changes that only time brings, such as the end of
+# an ejection.
+RECHECK_INTERVAL_S = 0.1
+
+# Returns the pods that are ejected at a time, given the endpoints and the time.
+EjectedPods = Callable[[Iterable[Endpoint], float], set[str]]
+# Called with pods and the name of an adapter in engines; returns the pods that have it.
+Holders = Callable[[Iterable[str], str], set[str]]
+Grant = asyncio.Future[Reservation | None]
+
+
+class QueueFull(Exception):
+    """The queue is full, or the request waited too long. retry_after_s: of the 503 response."""
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class AdmissionQueue:
+    """Holds requests until an endpoint is predicted to compute their first token in time.
+
+    ejected: returns the pods to avoid while there are others. find_holders: returns those of the pods that
+    have an adapter in memory. now: the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        spec: AdmissionSpec,
+        ejected: EjectedPods,
+        find_holders: Holders,
+        now: Callable[[], float],
+    ) -> None:
+        self._admission = Admission(spec)
+        self._ejected = ejected
+        self._find_holders = find_holders
+        self._now = now
+        self._prior = PrefillThroughput()  # prefill throughput that a new engine is assumed to have
+        self._endpoints: dict[str, Endpoint] = {}
+        self._of_service: tuple[Endpoint, ...] = ()
+        self._loads: dict[str, EngineLoad] = {}
+        self._grants: dict[str, Grant] = {}
+        self._serials = count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def update(
+        self,
+        spec: AdmissionSpec,
+        endpoints: Iterable[Endpoint],
+        of_service: Iterable[Endpoint] | None = None,
+    ) -> None:
+        """Set the objectives and the current endpoints. Without any, all waiting requests are released.
+
+        of_service: the endpoints of all sides, which bound how many are ejected; None: there is one side.
+        """
+        endpoints = tuple(endpoints)
+        self._of_service = endpoints if of_service is None else tuple(of_service)
+        self._admission.spec = spec
+        known, self._endpoints = self._loads, {e.pod: e for e in endpoints}
+        self._prior = next((load.throughput.as_prior() for load in known.values()), self._prior)
+        self._loads = {pod: known.get(pod) or self._new_load(pod) for pod in self._endpoints}
+        if not self._loads:
+            self.close()
+        elif self._loads.keys() - known.keys():
+            self._admission.requeue_late()
+            self.dispatch()
+
+    def note_copies(self) -> None:
+        """Look again at the requests for adapters, whose copies have changed."""
+        if self._admission.adapters:
+            self._admission.requeue_late()
+            self.dispatch()
+
+    def close(self) -> None:
+        """Release all waiting requests without a reservation; they select another endpoint."""
+        for grant in self._grants.values():
+            if not grant.done():
+                grant.set_result(None)
+
+    async def reserve(
+        self,
+        arrived_s: float,
+        prompt_tokens: float,
+        kv_tokens: float,
+        wait_s: float,
+        while_waiting: AbstractContextManager[None],
+        adapter: str = "",
+    ) -> Reservation | None:
+        """Reserve a slot on an endpoint, after waiting for one if necessary.
+
+        arrived_s: when the request arrived, on the monotonic clock. wait_s: how long it may wait from
+        now. while_waiting: entered only if it has to wait. adapter: its name in engines; empty: the request
+        is for the base model. Returns None when the queue is closed, or its last endpoint or the last copy
+        of the adapter is gone. Raises QueueFull.
+        """
+        deadline_s = arrived_s + self._admission.spec.ttft_s
+        name = str(next(self._serials))
+        waiting = Waiting(name, arrived_s, deadline_s, prompt_tokens, kv_tokens, adapter)
+        if not self._admission.add(waiting):
+            raise self._full("too many requests wait for an engine")
+        grant: Grant = asyncio.get_running_loop().create_future()
+        self._grants[name] = grant
+        reservation = None
+        try:
+            self.dispatch()
+            if not grant.done():
+                with while_waiting:
+                    async with asyncio.timeout(wait_s):
+                        await grant
+            reservation = grant.result()
+        except TimeoutError:
+            raise self._full("no engine had room in time") from None
+        finally:
+            del self._grants[name]
+            self._admission.remove(name)
+            if reservation is None:
+                _release_unclaimed(grant)
+        return reservation
+
+    def dispatch(self) -> None:
+        """Grant slots to all requests that an endpoint has room for now."""
+        if not len(self._admission):
+            return
+        now = self._now()
+        # The choice of the side uses the same ejections. With others, only the queue might avoid the engine
+        # with an adapter's copy, and release and take back its requests again and again.
+        ejected = self._ejected(self._of_service, now)
+        loads = [load for load in self._loads.values() if load.pod not in ejected]
+        loads = loads or list(self._loads.values())
+        holders = self._holders(loads)
+        while (admitted := self._admission.next(loads, now, holders.__getitem__)) is not None:
+            waiting, fitting = admitted
+            grant = self._grants[waiting.request_id]
+            if grant.done():  # released or cancelled: its task has not run since
+                continue
+            least = min(load.kv_tokens for load in fitting)
+            idlest = [load for load in fitting if load.kv_tokens == least]
+            load = random.choice(idlest)  # noqa: S311 - spreads load
+            placement = Placement(load, waiting, now)
+            grant.set_result(Reservation(self._endpoints[load.pod], placement, self.dispatch))
+        if len(self._admission) and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(RECHECK_INTERVAL_S, self._recheck)
+
+    def _holders(self, loads: Iterable[EngineLoad]) -> dict[str, set[str]]:
+        """Pods that have each adapter; requests for an adapter that none has are released."""
+        holders = {
+            adapter: self._find_holders((load.pod for load in loads), adapter)
+            for adapter in self._admission.adapters
+        }
+        if not all(holders.values()):
+            for waiting in self._admission:
+                grant = self._grants[waiting.request_id]
+                if waiting.adapter and not holders[waiting.adapter] and not grant.done():
+                    grant.set_result(None)
+        return holders
+
+    def _recheck(self) -> None:
+        self._timer = None
+        self.dispatch()
+
+    def _full(self, message: str) -> QueueFull:
+        retry_s = retry_after_s(self._admission, list(self._loads.values()))
+        return QueueFull(message, round(retry_s))
+
+    def _new_load(self, pod: str) -> EngineLoad:
+        return EngineLoad(
+            pod=pod, kv_capacity_tokens=UNKNOWN_CAPACITY_TOKENS, throughput=self._prior
+        )
+
+
+def _release_unclaimed(grant: Grant) -> None:
+    """Release a slot that was granted to a request while it was cancelled."""
+    if grant.done() and not grant.cancelled():
+        reservation = grant.result()
+        if reservation is not None:
+            reservation.release()

@@ -1,0 +1,216 @@
+"""The part of OpenAI's wire format that the gateway needs: some request fields, models, errors."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic_core import ValidationError
+
+from penstock.core.routing.affinity import Affinity, affinity_key
+from penstock.core.routing.charge import Ending
+from penstock.gateway.apis.model_field import replace_model
+from penstock.gateway.apis.prompt_text import BYTES_PER_TOKEN, is_text_only, prompt_text_bytes
+from penstock.gateway.apis.request_schema import REQUEST
+from penstock.gateway.snapshots.adapter import Adapter
+from penstock.gateway.snapshots.snapshot import Claim, Service, Snapshot
+
+# Assumed length of a response, for the estimate of KV cache use.
+ASSUMED_OUTPUT_TOKENS = 256
+CHAT_PATH = "/v1/chat/completions"
+# Bound on lists and objects in one body: 4 MiB of `[],` have 1.4 million, which would stop the event
+# loop for 0.2 to 0.7 s. Brackets in text count too: the densest of 19 JSON files would have 61,000 in
+# 4 MiB, Python code 20,000.
+MAX_CONTAINERS = 100_000
+# Bound on the fields of all objects in one body: 4 MiB have 420,000 with different names, which would stop
+# the event loop for 0.2 s. Fields in text count too: JSON with short names would have 180,000 in 4 MiB.
+MAX_FIELDS = 200_000
+# A name ends with a quote, before a colon or a blank.
+ENDS_OF_NAMES = (b'":', b'" ', b'"\n', b'"\r', b'"\t')
+# A `user` is an identifier. A longer one counts as absent: no ModelRoute matches it.
+MAX_USER_CHARACTERS = 512
+# Reasons of errors that have neither a reason nor a code, by status; of all others: invalid_request.
+REASONS = {
+    408: "timeout", 413: "too_large", 431: "too_large", 500: "internal", 502: "engines_failed",
+    503: "no_endpoint", 504: "timeout",
+}  # fmt: skip
+# `Retry-After` of a 503 that has no better estimate.
+RETRY_AFTER_S = 5
+
+
+class RequestError(Exception):
+    """A request that the gateway answers with an error of its own.
+
+    status: of HTTP. message: for the client. param, code: fields of OpenAI's error object; the status
+    if there is no code. retry_after_s: sent as `Retry-After`; None: not sent. reason: label of the
+    metric; empty: the code, else that of the status. ending: of the request; None: the status tells.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+        reason: str = "",
+        ending: Ending | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.ending = ending
+        self.reason = reason or code or REASONS.get(status, "invalid_request")
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.retry_after_s = retry_after_s
+
+    def body(self) -> bytes:
+        """The body of the HTTP response, in OpenAI's form."""
+        return error_body(self.status, self.message, param=self.param, code=self.code)
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRequest:
+    """An OpenAI request: its body as bytes, and the fields that routing needs.
+
+    The parsed body is not kept, as it may be 30 times as large as the bytes. user: None when absent.
+    user_key, conversation_key: affinity keys. prompt_bytes: length of the prompt's text. is_text_only:
+    whether the prompt has no images or other media. hides_usage: whether it asks for a stream without the
+    event that has only the usage.
+    """
+
+    model: str
+    body: bytes
+    is_stream: bool
+    user: str | None
+    user_key: bytes | None
+    conversation_key: bytes | None
+    prompt_bytes: int
+    is_text_only: bool = True
+    hides_usage: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens in the KV cache at the end of the request."""
+        return self.prompt_bytes // BYTES_PER_TOKEN + ASSUMED_OUTPUT_TOKENS
+
+    def affinity_key(self, by: Affinity) -> bytes | None:
+        """The key that requests share to stay on one side; None: the request has none."""
+        match by:
+            case "None":
+                return None
+            case "User":
+                return self.user_key
+            case "Conversation":
+                return self.conversation_key
+
+    def with_model(self, served_name: str) -> "InferenceRequest":
+        """Set `model` to the name that the engine serves. Returns self if it has that name already."""
+        if served_name == self.model:
+            return self
+        body = replace_model(self.body, self.model, served_name)
+        return replace(self, model=served_name, body=body)
+
+    def without_body(self) -> "InferenceRequest":
+        """Return the fields alone, for what outlives the body."""
+        return replace(self, body=b"")
+
+
+def parse(body: bytes) -> InferenceRequest:
+    """Read the fields that routing needs from a request body. Raises RequestError."""
+    # Brackets in text count as well: telling them apart would cost more than parsing.
+    if body.count(b"[") + body.count(b"{") > MAX_CONTAINERS:
+        message = f"the request body has more than {MAX_CONTAINERS} lists and objects"
+        raise RequestError(400, message)
+    if sum(map(body.count, ENDS_OF_NAMES)) > MAX_FIELDS:
+        raise RequestError(400, f"the request body has more than {MAX_FIELDS} fields")
+    try:
+        fields = REQUEST.validate_json(body)
+    except ValidationError as error:
+        message = error.errors(include_url=False, include_input=False)[0]["msg"]
+        raise RequestError(400, f"the request body cannot be read: {message}") from None
+    model, user = fields.get("model"), fields.get("user")
+    if not model:
+        raise RequestError(400, "you must provide a model, as a string", param="model")
+    if user is not None and len(user) > MAX_USER_CHARACTERS:
+        user = None
+    user_key, conversation_key = affinity_key("User", fields), affinity_key("Conversation", fields)
+    is_stream, prompt_bytes = fields.get("stream", False), prompt_text_bytes(fields)
+    return InferenceRequest(
+        model,
+        body,
+        is_stream,
+        user,
+        user_key,
+        conversation_key,
+        prompt_bytes,
+        is_text_only(fields),
+        hides_usage=is_stream and not (fields.get("stream_options") or {}).get("include_usage"),
+    )
+
+
+def error_body(
+    status: int, message: str, *, param: str | None = None, code: str | None = None
+) -> bytes:
+    """OpenAI's error object as JSON. code: the status if None."""
+    error = {
+        "message": message,
+        "type": _error_type(status, code),
+        "param": param,
+        "code": code or status,
+    }
+    return json.dumps({"error": error}).encode()
+
+
+def error_event(status: int, message: str) -> bytes:
+    """The error event and the DONE event that end a stream which is cut off."""
+    error = {"message": message, "type": "upstream_error", "param": None, "code": status}
+    return b"data: " + json.dumps({"error": error}).encode() + b"\n\ndata: [DONE]\n\n"
+
+
+def models(snapshot: Snapshot) -> dict[str, Any]:
+    """The response of `GET /v1/models`."""
+    named = snapshot.models()
+    ids = {claim.key: name for name, claim in named if isinstance(claim, Service)}
+    return {"object": "list", "data": [_model_card(name, claim, ids) for name, claim in named]}
+
+
+class ModelList:
+    """The body of `GET /v1/models`, encoded once for each snapshot: of 2,000 adapters it takes 8 ms."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+        self._body = b""
+
+    def body(self, snapshot: Snapshot) -> bytes:
+        """Return the list as JSON."""
+        if self._snapshot is not snapshot:
+            self._snapshot, self._body = snapshot, json.dumps(models(snapshot)).encode()
+        return self._body
+
+
+def model(snapshot: Snapshot, name: str, claim: Claim) -> dict[str, Any]:
+    """The response of `GET /v1/models/NAME`."""
+    named = snapshot.models() if isinstance(claim, Adapter) else []
+    ids = {each.key: name for name, each in named if isinstance(each, Service)}
+    return _model_card(name, claim, ids)
+
+
+def _model_card(name: str, claim: Claim, ids: Mapping[str, str]) -> dict[str, Any]:
+    """Entry of the list of models. ids: name that clients use for each service, "namespace/name"."""
+    card = {"id": name, "object": "model", "created": claim.created_s, "owned_by": "penstock"}
+    if isinstance(claim, Adapter):
+        card |= {"root": claim.version.uri, "parent": ids.get(claim.parent)}
+    return card
+
+
+def _error_type(status: int, code: str | None) -> str:
+    if status == 404:
+        return "not_found_error"
+    if status in (502, 504):
+        return "upstream_error"
+    if status == 503:
+        return "overloaded_error" if code is None else "unavailable_error"
+    return "invalid_request_error" if status < 500 else "internal_error"

@@ -1,0 +1,93 @@
+"""Headers that pass between clients and engines, and the path of a request to an engine."""
+
+import re
+from collections.abc import Iterable, MutableMapping
+from typing import Any
+
+from multidict import CIMultiDict
+
+from penstock.gateway.snapshots.snapshot import Service
+from penstock_engine.wire import REQUEST_ID_HEADER, TPOT_HEADER
+
+Scope = MutableMapping[str, Any]
+RawHeaders = list[tuple[bytes, bytes]]
+
+HOP_BY_HOP = frozenset(
+    {
+        b"connection", b"http2-settings", b"keep-alive", b"proxy-connection", b"te", b"trailer",
+        b"transfer-encoding", b"upgrade",
+    }
+)  # fmt: skip
+# Engines get no credentials. A compressed response would hide where events end.
+NOT_FOR_ENGINES = HOP_BY_HOP | {
+    b"accept-encoding", b"api-key", b"authorization", b"content-length", b"cookie", b"expect",
+    b"host", b"proxy-authorization", b"x-api-key", b"x-request-id",
+}  # fmt: skip
+# Headers between the gateway and its engines; they are never forwarded.
+INTERNAL_PREFIX = b"x-penstock-"
+# An engine's redirect names an address that clients do not reach, and its cookies would be for all engines.
+NOT_FOR_CLIENTS = HOP_BY_HOP | {
+    b"content-length", b"date", b"location", b"server", b"set-cookie", b"x-request-id",
+}  # fmt: skip
+# Characters that a header's value must not have (RFC 9110, 5.5). HTTP libraries refuse to send some of them.
+CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def path_with_query(scope: Scope) -> str:
+    """The path and the query of a request. scope: of ASGI."""
+    path, query = scope["path"], scope.get("query_string", b"")
+    return f"{path}?{query.decode('latin-1')}" if query else path
+
+
+def headers_for_engine(scope: Scope, request_id: str, service: Service) -> CIMultiDict[str]:
+    """The client's headers, repeated ones included, and those that the gateway sets itself."""
+    headers = CIMultiDict(
+        (name.decode("latin-1"), header_text(value))
+        for name, value in filter_headers(scope["headers"], NOT_FOR_ENGINES)
+    )
+    headers[REQUEST_ID_HEADER] = request_id
+    headers["Content-Type"] = (
+        "application/json"  # the body was read as JSON, whatever it was called
+    )
+    if service.objectives is not None and service.objectives.has_tpot:
+        headers[TPOT_HEADER] = f"{service.objectives.tpot_s:g}"
+    return headers
+
+
+def headers_for_client(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """The headers of an engine's response, with a space for each control character in a value.
+
+    Of several content types only the first one, by which the gateway has read the body.
+    """
+    passed: RawHeaders = []
+    has_type = False
+    for name, value in filter_headers(headers, NOT_FOR_CLIENTS):
+        is_type = name == b"content-type"
+        if not (is_type and has_type):
+            passed.append((name, CONTROL_CHARACTER.sub(b" ", value).strip(b" \t")))
+        has_type |= is_type
+    return passed
+
+
+def filter_headers(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
+    """Return the headers to pass on: not `dropped`, not internal, and not named by `Connection`."""
+    kept = [(name.lower(), value) for name, value in headers]
+    named = {
+        token.strip().lower()
+        for name, value in kept
+        if name == b"connection"
+        for token in value.split(b",")
+    }
+    return [
+        (name, value)
+        for name, value in kept
+        if name not in dropped and name not in named and not name.startswith(INTERNAL_PREFIX)
+    ]
+
+
+def header_text(value: bytes) -> str:
+    """Decode a header's value. aiohttp writes UTF-8, so a value that is UTF-8 is forwarded unchanged."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

@@ -1,0 +1,100 @@
+"""The gateway's HTTP servers: one for clients, and one for probes, metrics and the operator.
+
+The second has a port and connections of its own, so that clients who use up theirs take nothing from
+probes and the operator.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from penstock.gateway.http.protocol import GatewayProtocol
+from penstock.gateway.limits.connection_limit import ConnectionLimit
+from penstock.gateway.settings import GatewaySettings
+
+# Time for the error events of streams that are cut off at the end of the drain.
+LAST_EVENTS_S = 6
+# Bound on the connections of the management server. Kubelet, operator and Prometheus have a few each; at
+# the bound a new one replaces the oldest one that has no request or does not read, so that a probe gets in.
+MAX_MANAGEMENT_CONNECTIONS = 64
+# Time for the management server to end a response to a scrape after the clients' server has ended.
+LAST_SCRAPE_S = 1
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server whose process handles the signals itself."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to `serve`: they start a drain, and a process that has drained exits with 0."""
+        yield
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, which is a free one if the settings have 0."""
+        port: int = self.servers[0].sockets[0].getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True, slots=True)
+class HttpServers:
+    """The servers of one gateway."""
+
+    clients: Server
+    management: Server
+
+    @property
+    def are_started(self) -> bool:
+        """Whether both listen."""
+        return self.clients.started and self.management.started
+
+    def connections(self) -> list[GatewayProtocol]:
+        """Return the open connections of both."""
+        both = (self.clients, self.management)
+        return [each for server in both for each in server.server_state.connections]  # type: ignore[misc]
+
+
+def http_servers(app: ASGIApp, management_app: ASGIApp, settings: GatewaySettings) -> HttpServers:
+    """Make the HTTP servers of a gateway's applications. They do not listen yet."""
+    return HttpServers(
+        clients=_server(
+            app,
+            settings,
+            settings.port,
+            limit=ConnectionLimit(settings.max_connections),
+            shutdown_s=int(settings.drain_timeout_s) + LAST_EVENTS_S,
+        ),
+        management=_server(
+            management_app,
+            settings,
+            settings.management_port,
+            limit=ConnectionLimit(MAX_MANAGEMENT_CONNECTIONS),
+            shutdown_s=LAST_SCRAPE_S,
+        ),
+    )
+
+
+def _server(
+    app: ASGIApp, settings: GatewaySettings, port: int, *, limit: ConnectionLimit, shutdown_s: int
+) -> Server:
+    return Server(
+        uvicorn.Config(
+            app,
+            host=settings.host,
+            port=port,
+            http=partial(GatewayProtocol, settings=settings, limit=limit),  # type: ignore[arg-type]
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=75,  # longer than the idle time of most clients and load balancers
+            timeout_graceful_shutdown=shutdown_s,
+            backlog=4096,
+        )
+    )

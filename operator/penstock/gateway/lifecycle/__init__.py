@@ -1,0 +1,1 @@
+"""The phases of one request, and its cancellation."""

@@ -1,0 +1,1 @@
+"""Limits that requests and services share: connections, memory, retries."""

@@ -1,0 +1,1 @@
+"""Proxies one request: reads it, tries endpoints, and relays the response."""

@@ -1,0 +1,277 @@
+"""Sends one request to endpoints, one attempt after another, until one of them responds.
+
+Nothing is sent to the client before the first byte of an engine's response, so another endpoint may be
+tried until then: `core.routing.retry` says when. An engine's own 500 is passed on if every other
+endpoint that is tried fails too.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from penstock.core.routing.charge import CHARGES, Ending, ending_of, shows_answerable
+from penstock.core.routing.pick import Endpoint
+from penstock.core.routing.retry import may_retry, needs_budget, tries_other_version
+from penstock.gateway.apis.openai import RETRY_AFTER_S, InferenceRequest, RequestError
+from penstock.gateway.http.client import ClientResponse
+from penstock.gateway.lifecycle.cancellation import CancellationScope
+from penstock.gateway.lifecycle.timeline import RequestPhase
+from penstock.gateway.limits.request_allocation import RequestAllocation
+from penstock.gateway.mirroring.request_mirror import MirroredRequest
+from penstock.gateway.proxy.relay import Relay
+from penstock.gateway.proxy.request_telemetry import RequestTelemetry
+from penstock.gateway.selection.adapter_answers import AdapterAnswers
+from penstock.gateway.selection.endpoint_selection import EndpointSelector, SelectedEndpoint
+from penstock.gateway.selection.model_routing import RoutingTarget
+from penstock.gateway.snapshots.adapter import Adapter
+from penstock.gateway.state.gateway_state import GatewayState
+from penstock.gateway.stats.request_record import RequestRecord
+from penstock.gateway.upstream.response import UpstreamResponse
+from penstock.gateway.upstream.unanswered import EngineLost
+from penstock.gateway.upstream.upstream import AttemptFailed, UpstreamRequest
+
+
+class Attempts:
+    """The attempts of one request, and the relay of the response.
+
+    allocation: what the request holds of the gateway's limits. endpoint: the last one that was tried; None
+    before the first attempt. relay: None before there is a response.
+    """
+
+    def __init__(
+        self,
+        state: GatewayState,
+        client: ClientResponse,
+        telemetry: RequestTelemetry,
+        allocation: RequestAllocation,
+    ) -> None:
+        self._state = state
+        self._client = client
+        self._telemetry = telemetry
+        self._allocation = allocation
+        self.endpoint: Endpoint | None = None
+        self.relay: Relay | None = None
+        self._error: UpstreamResponse | None = None
+
+    def close(self) -> None:
+        """Free the error response of an engine that is held in case no other engine answers."""
+        if self._error is not None:
+            self._error.close()
+            self._error = None
+
+    async def run(
+        self,
+        request: InferenceRequest,
+        outgoing: UpstreamRequest,
+        target: RoutingTarget,
+        selector: EndpointSelector,
+        cancellation: CancellationScope,
+        record: RequestRecord,
+    ) -> None:
+        """Try endpoints until one responds, or `may_retry` allows no further attempt.
+
+        outgoing: the request in the form that engines get. Raises RequestError, RequestCancelled.
+        """
+        failures: list[Ending] = []
+        other: Adapter | None = None
+        answers = None if target.adapter is None else AdapterAnswers(self._state, target.adapter)
+        with selector.failed:
+            while (selected := await self._select(selector, failures)) is not None:
+                endpoint, began_s = selected.endpoint, self._state.now()
+                self._note_version(other, record)
+                with contextlib.ExitStack() as at_endpoint:
+                    at_endpoint.enter_context(self._in_flight(selected, request.tokens, record))
+                    result = await self._attempt(endpoint, outgoing, cancellation, failures)
+                    if answers is not None:
+                        result = await answers.interpret(result, endpoint)
+                    if isinstance(result, UpstreamResponse):
+                        self._note_health(endpoint.pod, result, selector)
+                        self._mirror(request, target, outgoing)
+                        relay = self._new_relay(result, endpoint, at_endpoint, record, request)
+                        del request, outgoing
+                        await relay.run(cancellation)
+                        return
+                    self._note_failure(endpoint, result, began_s, selector, record)
+                failures.append(result.ending)
+                if (changed := self._change_version(selector, failures)) is not None:
+                    request = request.with_model(changed.engine_name)
+                    outgoing = replace(outgoing, body=request.body)
+                    other, answers = changed, AdapterAnswers(self._state, changed)
+        await self._give_up(failures[-1], cancellation, record)
+
+    def _change_version(
+        self, selector: EndpointSelector, failures: Sequence[Ending]
+    ) -> Adapter | None:
+        """Choose another version of the adapter for the next attempt.
+
+        Returns the adapter with that version; None if the version stays. failures: of the attempts so far.
+        """
+        if not tries_other_version(failures, self._state.settings.max_attempts):
+            return None
+        return selector.change_version()
+
+    def _note_version(self, adapter: Adapter | None, record: RequestRecord) -> None:
+        """Count the request for another version of its adapter, now that an engine gets it.
+
+        adapter: with that version; None if the version has stayed.
+        """
+        if adapter is not None and record.adapter is not None:
+            self._telemetry.line.adapter = adapter.engine_name
+            record.adapter.change_version(self._state.stats.adapters.get(adapter))
+
+    async def _select(
+        self, selector: EndpointSelector, failures: Sequence[Ending]
+    ) -> SelectedEndpoint | None:
+        """Select the endpoint of the next attempt. Raises RequestError.
+
+        Returns None if `may_retry` allows no further attempt, or if there is no endpoint and an engine's own
+        error response is passed on instead. failures: of the attempts so far.
+        """
+        if not may_retry(failures, self._state.settings.max_attempts):
+            return None
+        self._telemetry.timeline.enter(RequestPhase.WAIT)
+        try:
+            selected = await selector.next(failures)
+        except RequestError:
+            if Ending.ERROR in failures:
+                return None
+            raise
+        self.endpoint = selected.endpoint
+        self._telemetry.note_endpoint(selected.endpoint, failures[-1] if failures else None)
+        return selected
+
+    async def _attempt(
+        self,
+        endpoint: Endpoint,
+        outgoing: UpstreamRequest,
+        cancellation: CancellationScope,
+        failures: Sequence[Ending],
+    ) -> UpstreamResponse | AttemptFailed:
+        telemetry, budget = self._telemetry, self._state.retry_budget
+        service, is_retry = telemetry.line.service, needs_budget(failures)
+        outgoing = telemetry.start_attempt(outgoing, endpoint)
+        with budget.hold(service) if is_retry else contextlib.nullcontext():
+            try:
+                async with self._state.unanswered.watch(service, endpoint.pod):
+                    return await self._state.upstream.send(
+                        endpoint.address, outgoing, cancellation, telemetry.timeline, service
+                    )
+            except AttemptFailed as failed:
+                result = failed
+            except EngineLost:
+                result = AttemptFailed(Ending.UNREADY)
+            telemetry.fail_attempt(result.ending)
+            return result
+
+    def _new_relay(
+        self,
+        response: UpstreamResponse,
+        endpoint: Endpoint,
+        at_endpoint: contextlib.ExitStack,
+        record: RequestRecord,
+        request: InferenceRequest,
+    ) -> Relay:
+        """The relay of an endpoint's response. The request's body is not needed any more.
+
+        at_endpoint: counts the request as in flight until it is closed.
+        """
+        self._allocation.release_body()
+        self.close()
+        line = self._telemetry.line
+        self.relay = Relay(
+            self._state, line.service, endpoint, response, self._client, record, line.trace_id,
+            free_endpoint=at_endpoint.close, hides_usage=request.hides_usage,
+        )  # fmt: skip
+        self._telemetry.timeline.enter(RequestPhase.STREAM)
+        return self.relay
+
+    def _note_health(
+        self, pod: str, response: UpstreamResponse, selector: EndpointSelector
+    ) -> None:
+        """Update the health of endpoints by the response that is passed on."""
+        if not shows_answerable(ending_of(response.status)):
+            selector.failed.excuse()
+            return
+        selector.failed.confirm(self._state.now())
+        if response.is_error:
+            return
+        if response.source is None:
+            self._state.endpoints.note_response_complete(pod)
+        else:
+            self._state.endpoints.note_response_start(pod)
+
+    def _note_failure(
+        self,
+        endpoint: Endpoint,
+        failed: AttemptFailed,
+        began_s: float,
+        selector: EndpointSelector,
+        record: RequestRecord,
+    ) -> None:
+        """Record a failed attempt, and hold the engine's error response in case no other engine answers."""
+        selector.note_failure(endpoint, failed.ending, self._state.now() - began_s)
+        is_serving = selector.is_serving(endpoint.pod)
+        record.end.note_failed_attempt(endpoint, failed.ending, is_serving=is_serving)
+        if record.adapter is not None and is_serving:
+            record.adapter.note_failed_attempt(failed.ending)
+        if failed.ending is Ending.ERROR and failed.response is not None:
+            self.close()
+            self._error = failed.response
+
+    async def _give_up(
+        self,
+        last: Ending,
+        cancellation: CancellationScope,
+        record: RequestRecord,
+    ) -> None:
+        """Pass on an engine's own error response. Raises RequestError if there is none.
+
+        last: ending of the last attempt.
+        """
+        if (error := self._error) is not None:
+            cancellation.close()
+            record.end.ending = last
+            await self._client.send(error.status, error.headers, error.first_chunk)
+            return
+        if CHARGES[last].may_client_repeat:
+            message = "no engine accepts requests"
+            if last is Ending.NO_COPY:
+                message = "the engines that were tried have unloaded the adapter"
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="engines_failed")
+        raise RequestError(502, "the engines that were tried did not answer")
+
+    def _mirror(
+        self, request: InferenceRequest, target: RoutingTarget, outgoing: UpstreamRequest
+    ) -> None:
+        """Schedule the mirrored copies of the request, after what the event loop has to do already."""
+        if not target.mirrors and target.rollout_mirror is None:
+            return
+        loop = asyncio.get_running_loop()
+        headers = self._telemetry.headers_for_copy(outgoing.headers)
+        copy = MirroredRequest(request, outgoing.path, headers, target.timeout_s)
+        sender, snapshot = self._state.mirror, self._state.snapshots.current
+        for mirror in target.mirrors:
+            loop.call_soon(sender.send_for_route, copy, mirror, snapshot, target.service.namespace)
+        if target.rollout_mirror is not None:
+            stats = self._state.stats.get(target.service.key)
+            loop.call_soon(
+                sender.send_for_rollout, copy, target.rollout_mirror, target.service, stats
+            )
+
+    @contextlib.contextmanager
+    def _in_flight(
+        self, selected: SelectedEndpoint, tokens: int, record: RequestRecord
+    ) -> Iterator[None]:
+        """Count the request and its tokens as in flight at the endpoint while the block runs."""
+        pod, in_flight = selected.endpoint.pod, self._state.metrics.in_flight
+        gauge = in_flight.labels(self._telemetry.line.service, selected.endpoint.revision)
+        gauge.inc()
+        try:
+            with (
+                self._state.endpoints.hold(pod, tokens),
+                record.in_flight(selected.endpoint, selected.reservation),
+            ):
+                yield
+        finally:
+            gauge.dec()

@@ -1,0 +1,232 @@
+"""Proxies one request: reads it, finds its service, and responds to it.
+
+receiving -> waiting -> first byte -> streaming
+                ^            |
+                '--- retry --'
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+from penstock.core.canary.tenants import tenant_name
+from penstock.core.routing.charge import Ending, ending_of_timeout
+from penstock.gateway.apis.openai import (
+    CHAT_PATH,
+    RETRY_AFTER_S,
+    InferenceRequest,
+    RequestError,
+    parse,
+)
+from penstock.gateway.http.client import ClientResponse, checked_headers, read_body
+from penstock.gateway.http.headers import (
+    Scope,
+    header_text,
+    headers_for_engine,
+    path_with_query,
+)
+from penstock.gateway.lifecycle.cancellation import (
+    CancelCause,
+    CancellationScope,
+    Phase,
+    Receive,
+    RequestCancelled,
+)
+from penstock.gateway.lifecycle.timeline import RequestPhase
+from penstock.gateway.limits.request_allocation import RequestAllocation
+from penstock.gateway.proxy.attempts import Attempts
+from penstock.gateway.proxy.request_telemetry import RequestTelemetry
+from penstock.gateway.selection.endpoint_selection import EndpointSelector
+from penstock.gateway.selection.model_routing import RoutingTarget, error_of_deletion, resolve
+from penstock.gateway.snapshots.snapshot import Service
+from penstock.gateway.state.gateway_state import GatewayState
+from penstock.gateway.stats.request_record import RequestRecord
+from penstock.gateway.upstream.upstream import UpstreamRequest
+
+
+class ProxiedRequest:
+    """State of one request that is proxied. scope: the ASGI scope. request_id: sent to the engine."""
+
+    def __init__(
+        self, state: GatewayState, scope: Scope, client: ClientResponse, request_id: str
+    ) -> None:
+        self._state = state
+        self._settings = state.settings
+        self._scope = scope
+        self._client = client
+        self._telemetry = RequestTelemetry(state, scope, request_id)
+        self._allocation = RequestAllocation(state.limits, _client_address(scope))
+        self._attempts = Attempts(state, client, self._telemetry, self._allocation)
+        self._record: RequestRecord | None = None
+
+    async def run(self, receive: Receive) -> None:
+        """Read the request and respond to it.
+
+        Raises RequestError, ClientDisconnected, RequestCancelled.
+        """
+        headers = checked_headers(
+            self._scope["headers"], limit_bytes=self._settings.max_header_bytes
+        )
+        body = await read_body(
+            receive,
+            headers.get(b"content-length", b""),
+            self._allocation,
+            limit_bytes=self._settings.max_body_bytes,
+            timeout_s=self._settings.request_timeout_s,
+        )
+        self._client.is_request_read = True
+        # Latency objectives start here: how long the client takes to send its body does not count.
+        arrived_s = self._telemetry.timeline.enter(RequestPhase.ROUTE)
+        self._telemetry.line.num_request_bytes = len(body)
+        request = parse(body)
+        self._telemetry.line.is_stream = request.is_stream
+        del body
+        timeout_s = self._settings.total_timeout_s
+        scopes = self._state.cancel_scopes
+        with CancellationScope(receive, timeout_s, scopes) as cancellation:
+            cancellation.enter_phase(Phase.WAITING, timeout_s)
+            serving = self._serve(request, headers, arrived_s, cancellation)
+            del request  # frees the body once the response has begun
+            await serving
+
+    async def _serve(
+        self,
+        request: InferenceRequest,
+        headers: Mapping[bytes, bytes],
+        arrived_s: float,
+        cancellation: CancellationScope,
+    ) -> None:
+        target = await self._resolve(request, headers)
+        service = target.service
+        if target.timeout_s is not None:
+            cancellation.limit_by_route(target.timeout_s)
+        self._telemetry.note_target(target)
+        key = request.affinity_key(service.affinity)
+        record = self._record = self._state.stats.record(
+            service,
+            arrived_s,
+            request.prompt_bytes,
+            is_stream=request.is_stream,
+            is_chat=self._scope["path"] == CHAT_PATH,
+            is_text_only=request.is_text_only,
+            tenant=_tenant(service, headers),
+            key=key,
+            adapter=target.adapter,
+        )
+        self._allocation.assign(service.key)
+        find_error = partial(error_of_deletion, request=request.without_body(), headers=headers)
+        selector = EndpointSelector(
+            self._state, service.key, record, cancellation, key=key, tokens=request.tokens,
+            error_of_deletion=find_error, adapter=target.adapter,
+        )  # fmt: skip
+        request = request.with_model(target.model)
+        outgoing = self._outgoing(request, service)
+        trying = self._attempts.run(request, outgoing, target, selector, cancellation, record)
+        del request, outgoing
+        with self._state.open_requests.hold(service.key):
+            await trying
+
+    def _outgoing(self, request: InferenceRequest, service: Service) -> UpstreamRequest:
+        """Build the request that an engine of the service gets."""
+        headers = headers_for_engine(self._scope, self._telemetry.line.request_id, service)
+        path = path_with_query(self._scope)
+        return UpstreamRequest(path, headers, request.body, is_stream=request.is_stream)
+
+    async def _resolve(
+        self, request: InferenceRequest, headers: Mapping[bytes, bytes]
+    ) -> RoutingTarget:
+        snapshots = self._state.snapshots
+        if not await snapshots.wait_for_first(self._settings.wait_for_endpoint_s):
+            message = "no engine is known yet"
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")
+        return resolve(snapshots.current, request, headers)
+
+    async def respond_to_cancellation(self, cancelled: RequestCancelled) -> None:
+        """Count the cause of a cancellation, and send the client an error if it is still there."""
+        relay, record = self._attempts.relay, self._record
+        ending = _ending_of_cancellation(
+            cancelled, is_blocked=relay is not None and relay.is_blocked
+        )
+        if record is not None and ending is not None:
+            record.end.ending = ending
+            if self._attempts.endpoint is not None:
+                self._state.endpoints.charge(self._attempts.endpoint.pod, ending, self._state.now())
+        if ending is Ending.CLIENT_LEFT:
+            self.note_disconnect(cancelled.phase)
+            return
+        status, message = CANCELLED_RESPONSES[cancelled.cause]
+        self._telemetry.line.reason = message
+        if ending is Ending.CLIENT_STALLED:
+            assert relay is not None
+            self.note_disconnect(cancelled.phase)
+            await relay.cut(status, message, "client")
+        elif self._client.has_begun:
+            assert relay is not None
+            await relay.cut(status, message, cancelled.cause.value)
+        else:
+            retry_after_s = RETRY_AFTER_S if status == 503 else None
+            reason = cancelled.cause.value
+            await self.reject(
+                RequestError(status, message, retry_after_s=retry_after_s, reason=reason)
+            )
+
+    async def reject(self, error: RequestError) -> None:
+        """Give back the request's allocation, and send an error of the gateway's own."""
+        self._allocation.release()
+        self._telemetry.note_rejection(error)
+        if self._record is not None:
+            self._record.end.note_rejection(error)
+        await self._client.send_error(error)
+
+    def note_disconnect(self, phase: Phase) -> None:
+        """Count that the client disconnected, in which case the request has no outcome."""
+        self._telemetry.note_disconnect(phase)
+
+    def close(self) -> None:
+        """Free what the request holds, and report it. Call it once, at the very end."""
+        self._attempts.close()
+        self._allocation.release()
+        relay = self._attempts.relay
+        is_cut = relay is not None and bool(relay.cut_cause)
+        self._telemetry.close(self._client, self._record, is_cut=is_cut)
+
+
+def _client_address(scope: Scope) -> str:
+    """The address of the client, or of the proxy before it; empty if the server does not know it."""
+    host_port = scope.get("client")
+    return host_port[0] if host_port else ""
+
+
+def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:
+    """The tenant that the request counts for; None if the service does not tell tenants apart."""
+    if not service.tenant_header or not service.is_mixed:
+        return None
+    return tenant_name(header_text(headers.get(service.tenant_header.encode(), b"")))
+
+
+def _ending_of_cancellation(cancelled: RequestCancelled, *, is_blocked: bool) -> Ending | None:
+    """How a cancelled request ends; None: as one that no engine answered.
+
+    is_blocked: whether its client does not read the response.
+    """
+    match cancelled.cause, cancelled.phase:
+        case CancelCause.CLIENT_LEFT, _:
+            return Ending.CLIENT_LEFT
+        case CancelCause.SHUTDOWN, _:
+            return Ending.SHUTDOWN
+        case _ if is_blocked:
+            return Ending.CLIENT_STALLED
+        case _, (Phase.RECEIVING | Phase.WAITING):
+            return None
+        case cause, phase:
+            return ending_of_timeout(
+                has_begun=phase is not Phase.FIRST_BYTE,
+                is_total=cancelled.is_total,
+                is_of_route=cause is CancelCause.ROUTE_TIMEOUT,
+            )
+
+
+CANCELLED_RESPONSES = {
+    CancelCause.TIMEOUT: (504, "the engine did not answer in time"),
+    CancelCause.ROUTE_TIMEOUT: (504, "the time limit of the ModelRoute is over"),
+    CancelCause.SHUTDOWN: (503, "the gateway is stopping"),
+}

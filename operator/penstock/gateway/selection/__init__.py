@@ -1,0 +1,1 @@
+"""Selects the service, the adapter and the endpoint of one request."""

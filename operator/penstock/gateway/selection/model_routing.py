@@ -1,0 +1,194 @@
+"""Resolves the model name of a request to the service that answers it, by name or by a ModelRoute."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from penstock.core.routing.charge import Ending
+from penstock.core.routing.route import ADAPTER, Backend, Mirror, RouteRule, first_match
+from penstock.core.routing.traffic_split import RolloutMirror
+from penstock.gateway.apis.openai import RETRY_AFTER_S, InferenceRequest, RequestError
+from penstock.gateway.http.headers import header_text
+from penstock.gateway.snapshots.adapter import Adapter
+from penstock.gateway.snapshots.snapshot import Claim, Route, Service, Snapshot, Unknown
+
+# Most model names that an error proposes.
+MAX_NAMES = 5
+# `Retry-After` where a new request would find its service at once. SDKs ignore a 0.
+MOVED_RETRY_AFTER_S = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTarget:
+    """The service that answers a request, and where copies of the request go.
+
+    mirrors: those of the ModelRoute that apply to this request. rollout_mirror: that of the service's
+    rollout; None: it does not copy this request. timeout_s: of the whole request; None: the gateway's.
+    model_route: "namespace/name" of the ModelRoute that led here; empty without one. adapter: the one
+    that the service answers with; None: the base model.
+    """
+
+    service: Service
+    mirrors: tuple[Mirror, ...] = ()
+    rollout_mirror: RolloutMirror | None = None
+    timeout_s: float | None = None
+    model_route: str = ""
+    adapter: Adapter | None = None
+
+    @property
+    def model(self) -> str:
+        """Name of the model in engines."""
+        return self.service.served_name if self.adapter is None else self.adapter.engine_name
+
+
+def resolve(
+    snapshot: Snapshot, request: InferenceRequest, headers: Mapping[bytes, bytes]
+) -> RoutingTarget:
+    """Find the service for a request. headers: by name in lower case. Raises RequestError."""
+    match claim_of(snapshot, request.model):
+        case Service() as service:
+            return RoutingTarget(service, rollout_mirror=_sample_rollout_mirror(service))
+        case Adapter() as adapter:
+            return _adapter_target(snapshot, adapter, request)
+        case Route() as route:
+            return _apply_route(snapshot, route, request, headers)
+
+
+def error_of_deletion(
+    snapshot: Snapshot, request: InferenceRequest, headers: Mapping[bytes, bytes]
+) -> RequestError:
+    """Return the error for a request whose service or adapter was deleted before an engine answered.
+
+    It is the one that a new request would get. If the model name leads to another service or adapter now,
+    the client has to send the request again: what it holds and counts for is the deleted one's.
+    """
+    try:
+        resolve(snapshot, request, headers)
+    except RequestError as error:
+        error.ending = Ending.REFUSED  # a deletion is no lack of engines
+        return error
+    message = (
+        f"another service or adapter answers for the model `{request.model[:200]}` now: send the "
+        "request again"
+    )
+    return RequestError(
+        503,
+        message,
+        retry_after_s=MOVED_RETRY_AFTER_S,
+        reason="model_moved",
+        ending=Ending.REFUSED,
+    )
+
+
+def claim_of(snapshot: Snapshot, model: str) -> Claim:
+    """Find what answers to a model name. Raises RequestError."""
+    match snapshot.resolve(model):
+        case Unknown():
+            message = f"the model `{model[:200]}` does not exist{_other_names(snapshot, model)}"
+            raise RequestError(404, message, param="model", code="model_not_found")
+        case claim:
+            return claim
+
+
+def check_available(service: Service) -> None:
+    """Raise RequestError if it is of no use to wait for an engine of the service.
+
+    The error has only the reason of `Stalled`. Its message may name the place of the model, which is not for
+    clients.
+    """
+    if service.stalled and not service.weights:
+        message = (
+            f"the InferenceService {service.key} cannot answer ({service.stalled}): its condition Stalled "
+            "says what to change"
+        )
+        raise RequestError(503, message, code="stalled")
+    if service.is_scaled_to_zero and not service.endpoints:
+        message = (
+            f"the InferenceService {service.key} has 0 replicas (spec.replicas), and no request starts an "
+            "engine"
+        )
+        raise RequestError(503, message, code="scaled_to_zero", retry_after_s=RETRY_AFTER_S)
+
+
+def _other_names(snapshot: Snapshot, name: str) -> str:
+    """Hint with the model names of the objects that have this name; empty if there is none."""
+    names = sorted({each.served_name for each in snapshot.find_by_object_name(name)})[:MAX_NAMES]
+    return f": the model name of the object `{name}` is {' or '.join(names)}" if names else ""
+
+
+def _adapter_target(
+    snapshot: Snapshot, adapter: Adapter, request: InferenceRequest
+) -> RoutingTarget:
+    """The service of an adapter, with the adapter's version for the request. Raises RequestError."""
+    service = _base_service(snapshot, adapter)
+    key = request.affinity_key(service.affinity)
+    version = adapter.choose(random.random(), key)  # noqa: S311 - spreads load
+    return RoutingTarget(service, adapter=version)
+
+
+def _base_service(snapshot: Snapshot, adapter: Adapter) -> Service:
+    """The service whose engines serve the adapter. Raises RequestError."""
+    service = snapshot.get(adapter.service)
+    if service is None:
+        message = (
+            f"the LoraAdapter {adapter.key} is of the InferenceService {adapter.service}, which does not "
+            "exist: create it"
+        )
+        raise RequestError(503, message, code="service_missing", retry_after_s=RETRY_AFTER_S)
+    return service
+
+
+def _apply_route(
+    snapshot: Snapshot, route: Route, request: InferenceRequest, headers: Mapping[bytes, bytes]
+) -> RoutingTarget:
+    """Find the service by the first rule of the route that matches. Raises RequestError."""
+    texts = {name.decode("latin-1"): header_text(value) for name, value in headers.items()}
+    rule = first_match(route.rules, texts, request.user)
+    if rule is None:
+        message = (
+            f"no rule of the ModelRoute {route.key} matches this request: send the headers or the "
+            "`user` that one of them requires, or add a last rule without matches"
+        )
+        raise RequestError(404, message, param="model", code="no_route")
+    key = _affinity_key(rule, request, texts)
+    backend = rule.backend(random.random(), key)  # noqa: S311 - spreads load
+    mirrors = tuple(each for each in rule.mirrors if each.is_sampled(random.random()))  # noqa: S311 - samples
+    name = f"{route.namespace}/{backend.name}"
+    if backend.kind == ADAPTER:
+        adapter = snapshot.get_adapter(name)
+        if adapter is None:
+            raise _broken(route, backend)
+        target = _adapter_target(snapshot, adapter, request)
+        return replace(target, mirrors=mirrors, timeout_s=rule.timeout_s, model_route=route.key)
+    service = snapshot.get_backend(name)
+    if service is None:
+        raise _broken(route, backend)
+    return RoutingTarget(
+        service, mirrors, _sample_rollout_mirror(service), rule.timeout_s, route.key
+    )
+
+
+def _broken(route: Route, backend: Backend) -> RequestError:
+    """The error of a request for a backend that does not exist."""
+    message = (
+        f"the ModelRoute {route.key} sends this request to the {backend.kind} {backend.name}, which "
+        f"the namespace {route.namespace} does not have: create it, or change the route's backendRefs"
+    )
+    return RequestError(503, message, code="route_broken", retry_after_s=RETRY_AFTER_S)
+
+
+def _sample_rollout_mirror(service: Service) -> RolloutMirror | None:
+    """Draw whether the service's rollout copies one request. Returns its mirror, or None."""
+    mirror = service.mirror
+    is_copied = mirror is not None and 100 * random.random() < mirror.percent  # noqa: S311 - samples
+    return mirror if is_copied else None
+
+
+def _affinity_key(
+    rule: RouteRule, request: InferenceRequest, headers: Mapping[str, str]
+) -> bytes | None:
+    """The key that requests share to stay with one backend; None: each is routed by its own draw."""
+    if rule.affinity_header is None:
+        return request.affinity_key(rule.affinity)
+    value = headers.get(rule.affinity_header)
+    return None if value is None else value.encode()

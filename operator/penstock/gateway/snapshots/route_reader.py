@@ -1,0 +1,54 @@
+"""Reads ModelRoutes for the routing snapshot."""
+
+from penstock.clients.kube import Object
+from penstock.core.formats.quantity import parse_duration_s
+from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.observed.name_claims import route_claim
+from penstock.core.routing.affinity import affinity_of
+from penstock.core.routing.route import ADAPTER, SERVICE, BackendKind, Match, Mirror, RouteRule
+from penstock.gateway.snapshots.snapshot import Route
+
+
+def read_route(body: Object) -> Route:
+    """Read one route. Raises KeyError, TypeError or ValueError."""
+    metadata, spec = body["metadata"], body["spec"]
+    return Route(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        served_name=spec["modelName"],
+        created_s=int(parse_timestamp(metadata["creationTimestamp"])),
+        rules=tuple(map(_rule, spec["rules"])),
+        precedence=route_claim(body).precedence,
+        generation=metadata.get("generation", 0),
+    )
+
+
+def _rule(rule: Object) -> RouteRule:
+    affinity = rule.get("sessionAffinity", {})
+    header, timeout = affinity.get("header"), rule.get("timeouts", {}).get("request")
+    return RouteRule(
+        matches=tuple(map(_match, rule.get("matches", []))),
+        backends=_weights_of(rule, SERVICE),
+        adapters=_weights_of(rule, ADAPTER),
+        affinity=affinity_of(affinity.get("type", "None")),
+        affinity_header=header and header.lower(),
+        mirrors=tuple(
+            Mirror(each["backendRef"]["name"], each.get("revision"), each.get("percent", 100))
+            for each in rule.get("mirrors", [])
+        ),
+        timeout_s=parse_duration_s(timeout) if timeout else None,
+    )
+
+
+def _weights_of(rule: Object, kind: BackendKind) -> tuple[tuple[str, int], ...]:
+    """Names and weights of a rule's backends of one kind."""
+    return tuple(
+        (ref["name"], ref.get("weight", 1))
+        for ref in rule["backendRefs"]
+        if ref.get("kind", SERVICE) == kind
+    )
+
+
+def _match(match: Object) -> Match:
+    headers = ((each["name"].lower(), each["value"]) for each in match.get("headers", []))
+    return Match(tuple(headers), frozenset(match.get("users", [])))

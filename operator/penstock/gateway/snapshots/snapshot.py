@@ -1,0 +1,236 @@
+"""The gateway's routing snapshot: services, engines, routes and adapters at one moment."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.observed.lora_engine import LoraEngine
+from penstock.core.observed.name_claims import (
+    ESTABLISHED,
+    ClaimKind,
+    NameClaim,
+    Precedence,
+)
+from penstock.core.observed.name_index import NameIndex
+from penstock.core.routing.affinity import Affinity
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.route import RouteRule
+from penstock.core.routing.traffic_split import RolloutMirror
+from penstock.core.spec.objectives import Objectives
+from penstock.gateway.snapshots.adapter import Adapter
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """An InferenceService of the snapshot.
+
+    created_s: since the epoch. weights: the traffic share of each side (revision and cohort), from the
+    status. generation: of those weights. endpoints: its ready engines. sides: by engine pod, ready or not.
+    terminating: engine pods that are being deleted. mirror: of its rollout. tenant_header: the header that
+    names the tenant, in lower case; empty if tenants are not distinguished. stalled: reason in one word why
+    no revision can serve before the spec is changed; empty if one may. is_scaled_to_zero: whether no engine
+    is wanted. lora_engines: by engine pod, those that take adapters; empty if no adapter is of the service.
+    adapter: name of the LoraAdapter whose dedicated pool it is; empty if it answers requests for its own
+    model name. precedence: of its claim on that name.
+    """
+
+    kind: ClassVar[ClaimKind] = "InferenceService"
+    namespace: str
+    name: str
+    served_name: str
+    created_s: int
+    weights: Mapping[Side, int]
+    endpoints: tuple[Endpoint, ...]
+    objectives: Objectives | None = None
+    sides: Mapping[str, Side] = field(default_factory=dict)
+    terminating: frozenset[str] = frozenset()
+    affinity: Affinity = "None"
+    generation: int = 0
+    mirror: RolloutMirror | None = None
+    tenant_header: str = ""
+    stalled: str = ""
+    is_scaled_to_zero: bool = False
+    lora_engines: Mapping[str, LoraEngine] = field(default_factory=dict)
+    adapter: str = ""
+    precedence: Precedence = ESTABLISHED
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether its engines are of more than one side, so that a canary can be judged."""
+        return len(set(self.sides.values())) > 1
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def full_name(self) -> str:
+        """The model name that is unique among namespaces."""
+        return f"{self.namespace}/{self.served_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A ModelRoute: a model name whose requests go to services of its namespace by rules.
+
+    generation: of the spec that the rules are from. precedence: of its claim on the model name.
+    """
+
+    kind: ClassVar[ClaimKind] = "ModelRoute"
+    namespace: str
+    name: str
+    served_name: str
+    created_s: int
+    rules: tuple[RouteRule, ...]
+    generation: int = 0
+    precedence: Precedence = ESTABLISHED
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.served_name}"
+
+
+Claim = Service | Route | Adapter
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Result of a lookup: no service, route or adapter has the model name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All services, routes and adapters. `core/observed/name_index.py` says which has a model name."""
+
+    services: tuple[Service, ...] = ()
+    routes: tuple[Route, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
+    _by_model: dict[str, Claim] = field(init=False, repr=False, compare=False)
+    _models: tuple[tuple[str, Claim], ...] = field(init=False, repr=False, compare=False)
+    _by_key: dict[str, Service] = field(init=False, repr=False, compare=False)
+    _adapters_by_key: dict[str, Adapter] = field(init=False, repr=False, compare=False)
+    _versions: dict[str, dict[str, AdapterVersion]] = field(init=False, repr=False, compare=False)
+    _demand: dict[str, dict[str, AdapterDemand]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_model, models = _names(self._claims())
+        object.__setattr__(self, "_by_model", by_model)
+        object.__setattr__(self, "_models", models)
+        object.__setattr__(self, "_by_key", {service.key: service for service in self.services})
+        adapters = {adapter.key: adapter for adapter in self.adapters}
+        object.__setattr__(self, "_adapters_by_key", adapters)
+        versions: dict[str, dict[str, AdapterVersion]] = {}
+        demand: dict[str, dict[str, AdapterDemand]] = {}
+        for adapter in self.adapters:
+            versions.setdefault(adapter.parent, {})
+            of_service = versions.setdefault(adapter.service, {})
+            of_service.update(zip(adapter.engine_names, adapter.versions, strict=True))
+            demand.setdefault(adapter.service, {})[adapter.engine_name] = adapter.demand
+        for service in self.services:
+            if service.adapter:  # its engines are known before the adapter's requests go there
+                versions.setdefault(service.key, {})
+        object.__setattr__(self, "_versions", versions)
+        object.__setattr__(self, "_demand", demand)
+
+    def resolve(self, model: str) -> Claim | Unknown:
+        """Look a model name up: a served name, or "namespace/name"."""
+        return self._by_model.get(model) or Unknown()
+
+    def find_by_object_name(self, name: str) -> list[Claim]:
+        """The services, routes and adapters whose object has this name, whatever their model name is.
+
+        Dedicated pools are left out: clients cannot address them.
+        """
+        return [each for each in self._claims() if each.name == name]
+
+    def _claims(self) -> tuple[Claim, ...]:
+        """The objects that clients can address: all but dedicated pools."""
+        services = tuple(service for service in self.services if not service.adapter)
+        return self.routes + services + self.adapters
+
+    def get(self, key: str) -> Service | None:
+        """Return the service "namespace/name"; None if there is none."""
+        return self._by_key.get(key)
+
+    def get_backend(self, key: str) -> Service | None:
+        """Return the service "namespace/name" that routes may name; None if there is none."""
+        service = self.get(key)
+        return None if service is None or service.adapter else service
+
+    def get_adapter(self, key: str) -> Adapter | None:
+        """Return the adapter "namespace/name"; None if there is none."""
+        return self._adapters_by_key.get(key)
+
+    @property
+    def services_with_adapters(self) -> list[Service]:
+        """The services that at least one adapter is of, and the dedicated pools of adapters."""
+        return [service for key in self._versions if (service := self.get(key)) is not None]
+
+    def adapter_versions(self, service: str) -> Mapping[str, AdapterVersion]:
+        """Return the versions of the service's adapters, by name in engines."""
+        return self._versions.get(service, {})
+
+    def adapter_demand(self, service: str) -> Mapping[str, AdapterDemand]:
+        """Return the demand for the service's adapters that statuses show, by name in engines."""
+        return self._demand.get(service, {})
+
+    def revisions(self) -> dict[str, set[str]]:
+        """Revisions by service: those with pods or weight, and those that routes mirror to."""
+        found: dict[str, set[str]] = {}
+        for service in self.services:
+            sides = (*service.sides.values(), *service.weights)
+            found[service.key] = {side.revision for side in sides}
+        for route in self.routes:
+            for rule in route.rules:
+                for mirror in rule.mirrors:
+                    key = f"{route.namespace}/{mirror.service}"
+                    found.setdefault(key, set()).add(mirror.revision or "")
+        return found
+
+    def models(self) -> tuple[tuple[str, Claim], ...]:
+        """Return each model that can answer, under the name that clients must use. Each is there once."""
+        return self._models
+
+
+def name_claim(each: Claim) -> NameClaim:
+    """The claim of an object on its model name."""
+    return NameClaim(
+        each.kind, each.namespace, each.name, each.served_name, each.created_s, each.precedence
+    )
+
+
+def _names(objects: Iterable[Claim]) -> tuple[dict[str, Claim], tuple[tuple[str, Claim], ...]]:
+    """Return the object that each name leads to, and the listed models with the names to use."""
+    by_served_name: dict[str, list[Claim]] = {}
+    for each in objects:
+        by_served_name.setdefault(each.served_name, []).append(each)
+    by_name: dict[str, Claim] = {}
+    models: list[tuple[str, Claim]] = []
+    for name, rivals in by_served_name.items():
+        found, short = _holders(rivals)
+        by_name.setdefault(name, short)
+        for each in found:
+            by_name[each.full_name] = each
+            if not isinstance(each, Adapter) or each.is_listed:
+                models.append((name if each is short else each.full_name, each))
+    return by_name, tuple(models)
+
+
+def _holders(rivals: list[Claim]) -> tuple[list[Claim], Claim]:
+    """Return the objects that have a served name in their namespaces, and the one that has it alone.
+
+    rivals: all objects with that served name. Most have none, of thousands of adapters.
+    """
+    if len(rivals) == 1:
+        return rivals, rivals[0]
+    claims = {name_claim(each): each for each in rivals}
+    index = NameIndex(claims)
+    one_of_each = {claim.namespace: claim for claim in claims}.values()
+    found = [claims[index.holder(each)] for each in one_of_each]
+    return found, claims[index.short_name_holder(next(iter(claims)))]

@@ -1,0 +1,1 @@
+"""State that the requests of one gateway share."""

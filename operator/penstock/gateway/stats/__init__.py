@@ -1,0 +1,1 @@
+"""Statistics of requests, which the operator scrapes."""

@@ -1,0 +1,75 @@
+"""Access log: one line for each request to an engine's route, without its texts."""
+
+import logging
+from dataclasses import dataclass
+
+from penstock.clients.logs import fields
+from penstock.gateway.apis.response_usage import ResponseUsage
+from penstock.gateway.lifecycle.timeline import Interval, seconds_by_phase
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class AccessLine:
+    """Facts about one request, for its line.
+
+    route: path of the API. service, model_route: "namespace/name". adapter: its version's name in engines;
+    empty: the request is for the base model. pod: the last one that was tried.
+    reason: why the response is not the engine's whole one; empty if it is. rejection: the metric's
+    word for it, if the error is the gateway's own. trace_id: empty if the request is not traced.
+    """
+
+    request_id: str
+    route: str
+    service: str = ""
+    model_route: str = ""
+    adapter: str = ""
+    revision: str = ""
+    pod: str = ""
+    num_attempts: int = 0
+    is_stream: bool = False
+    num_request_bytes: int = 0
+    reason: str = ""
+    rejection: str = ""
+    trace_id: str = ""
+
+    def write(
+        self,
+        status: int,
+        num_response_bytes: int,
+        intervals: list[Interval],
+        usage: ResponseUsage | None,
+    ) -> None:
+        """Write the line. usage: tokens of the response; None: there was no successful one."""
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        times_ms = {
+            f"{phase}_ms": round(seconds * 1e3, 3)
+            for phase, seconds in seconds_by_phase(intervals).items()
+        }
+        logger.info(
+            "request",
+            extra=fields(
+                request_id=self.request_id,
+                trace_id=self.trace_id or None,
+                route=self.route,
+                service=self.service or None,
+                model_route=self.model_route or None,
+                adapter=self.adapter or None,
+                revision=self.revision or None,
+                pod=self.pod or None,
+                status=status,
+                reason=self.reason or None,
+                rejection=self.rejection or None,
+                attempts=self.num_attempts,
+                stream=self.is_stream,
+                total_ms=round((intervals[-1].end_s - intervals[0].start_s) * 1e3, 3),
+                **times_ms,
+                prompt_tokens=usage and usage.prompt_tokens,
+                cached_tokens=usage and usage.cached_tokens,
+                completion_tokens=usage and usage.output_tokens,
+                request_bytes=self.num_request_bytes,
+                response_bytes=num_response_bytes,
+            ),
+        )

@@ -1,0 +1,167 @@
+"""The gateway's Prometheus metrics. Label service: "namespace/name", empty while it is not known."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
+
+from penstock.clients.process_metrics import ProcessMetrics
+from penstock.gateway.lifecycle.timeline import Interval, seconds_by_phase
+from penstock.gateway.limits.shared_limit import Allocation, SharedLimit
+from penstock.gateway.snapshots.adapter import Adapter
+from penstock.gateway.stats.request_ending import RequestOutcome
+from penstock.observability.metrics import gateway as specs
+from penstock_engine.exposition import exemplar
+
+SERVICE_COUNTS = (
+    specs.REQUESTS, specs.REJECTIONS, specs.RETRIES, specs.DISCONNECTS, specs.EJECTIONS, specs.WAIT_S,
+)  # fmt: skip
+ADAPTER_COUNTERS = (
+    specs.ADAPTER_REQUESTS, specs.ADAPTER_MISSES, specs.ADAPTER_LOADS, specs.ADAPTER_LOAD_FAILURES,
+)  # fmt: skip
+OBJECTIVE_COUNTERS = specs.OBJECTIVE_REQUESTS, specs.OBJECTIVE_MISSES
+
+
+class Metrics(ProcessMetrics):
+    """All metrics of one gateway, in a registry of their own."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            specs.METRICS,
+            build_info=specs.BUILD_INFO,
+            watch_restarts=specs.WATCH_RESTARTS,
+            credential_expiry=specs.CREDENTIAL_EXPIRY,
+        )
+        made = self.metric_set
+        self.requests = made.counter(specs.REQUESTS)
+        self.responses = made.counter(specs.RESPONSES)
+        self.model_route_requests = made.counter(specs.MODEL_ROUTE_REQUESTS)
+        self.rejections = made.counter(specs.REJECTIONS)
+        self.in_flight = made.gauge(specs.IN_FLIGHT)
+        self.waiting = made.gauge(specs.WAITING)
+        self.wait_s = made.histogram(specs.WAIT_S)
+        self.first_byte_s = made.histogram(specs.FIRST_BYTE_S)
+        self.retries = made.counter(specs.RETRIES)
+        self.cut = made.counter(specs.STREAMS_CUT)
+        self.disconnects = made.counter(specs.DISCONNECTS)
+        self.mirrored_requests = made.counter(specs.MIRRORED_REQUESTS)
+        self.mirrored_first_byte_s = made.histogram(specs.MIRRORED_FIRST_BYTE_S)
+        self.endpoints = made.gauge(specs.ENDPOINTS)
+        self.ejections = made.counter(specs.EJECTIONS)
+        self.snapshots = made.counter(specs.SNAPSHOTS)
+        self.snapshot_age_s = made.gauge(specs.SNAPSHOT_AGE_S)
+        self.connections = made.gauge(specs.CONNECTIONS)
+        self.held_body_bytes = made.gauge(specs.HELD_BODY_BYTES)
+        self.held_answer_bytes = made.gauge(specs.HELD_ANSWER_BYTES)
+        self.loop_lag_s = made.gauge(specs.LOOP_LAG_S)
+        self.draining = made.gauge(specs.DRAINING)
+        self._adapter_requests = made.counter(specs.ADAPTER_REQUESTS)
+        self._adapter_misses = made.counter(specs.ADAPTER_MISSES)
+        self._adapter_loads = made.counter(specs.ADAPTER_LOADS)
+        self._adapter_load_failures = made.counter(specs.ADAPTER_LOAD_FAILURES)
+        self._adapter_waiting = made.gauge(specs.ADAPTER_WAITING)
+        self._adapter_load_s = made.histogram(specs.ADAPTER_LOAD_S)
+        self._labelled_adapters: dict[tuple[str, str], Allocation] = {}
+        self._adapter_series = SharedLimit(specs.MAX_ADAPTERS)
+        self._phase_s = made.histogram(specs.PHASE_S)
+        self._request_s = made.histogram(specs.REQUEST_S)
+        self._tpot_s = made.histogram(specs.TPOT_S)
+        self._tokens = made.counter(specs.TOKENS_TOTAL)
+        self._objective_requests = made.counter(specs.OBJECTIVE_REQUESTS)
+        self._objective_misses = made.counter(specs.OBJECTIVE_MISSES)
+
+    def create_series(
+        self, service: str, revisions: Iterable[str], *, has_objectives: bool
+    ) -> None:
+        """Create the counters of rare events at 0, so that `rate` and `increase` see the first event."""
+        self.metric_set.create_series(SERVICE_COUNTS, service=service)
+        if has_objectives:
+            self.metric_set.create_series(OBJECTIVE_COUNTERS, service=service, revision="")
+        for revision in revisions:
+            self.metric_set.create_series([specs.STREAMS_CUT], service=service, revision=revision)
+
+    def observe_outcome(
+        self, service: str, revision: str, outcome: RequestOutcome, trace_id: str = ""
+    ) -> None:
+        """Count tokens and objectives of a request. revision: of the last engine that was tried."""
+        labels = service, revision
+        for objective, is_met in (("ttft", outcome.meets_ttft), ("tpot", outcome.meets_tpot)):
+            if is_met is not None:
+                self._objective_requests.labels(*labels, objective).inc()
+                self._objective_misses.labels(*labels, objective).inc(not is_met)
+        if outcome.prompt_tokens:
+            self._tokens.labels(*labels, "prompt").inc(outcome.prompt_tokens)
+            self._tokens.labels(*labels, "output").inc(outcome.output_tokens)
+        if outcome.tpot_s is not None:
+            self._tpot_s.labels(*labels).observe(outcome.tpot_s, exemplar(trace_id))
+
+    def observe_times(self, service: str, intervals: list[Interval], trace_id: str = "") -> None:
+        """Record the phases of a request that has ended."""
+        trace_labels = exemplar(trace_id)
+        for phase, seconds in seconds_by_phase(intervals).items():
+            self._phase_s.labels(service, phase.value).observe(seconds, trace_labels)
+        total_s = intervals[-1].end_s - intervals[0].start_s
+        self._request_s.labels(service).observe(total_s, trace_labels)
+
+    def count_adapter_request(self, adapter: Adapter) -> None:
+        """Count a request that arrived for an adapter."""
+        self._adapter_requests.labels(*self._adapter_labels(adapter)).inc()
+
+    def count_adapter_miss(self, adapter: Adapter) -> None:
+        """Count a request for an adapter that no engine had in memory."""
+        self._adapter_misses.labels(*self._adapter_labels(adapter)).inc()
+
+    def count_adapter_load(self, adapter: Adapter, took_s: float, *, is_failed: bool) -> None:
+        """Count a load that has ended."""
+        counter = self._adapter_load_failures if is_failed else self._adapter_loads
+        counter.labels(*self._adapter_labels(adapter)).inc()
+        self._adapter_load_s.labels(adapter.service).observe(took_s)
+
+    @contextmanager
+    def adapter_waiting(self, adapter: Adapter) -> Iterator[None]:
+        """Count a request that waits for a load while the block runs."""
+        gauge = self._adapter_waiting.labels(*self._adapter_labels(adapter))
+        gauge.inc()
+        try:
+            yield
+        finally:
+            gauge.dec()
+
+    def _adapter_labels(self, adapter: Adapter) -> tuple[str, str]:
+        """The service and the name of an adapter; of the first of each service, to bound the series."""
+        labels = adapter.service, adapter.name
+        if labels in self._labelled_adapters:
+            return labels
+        allocation = Allocation(self._adapter_series, adapter.service)
+        if allocation.take(1):
+            self._labelled_adapters[labels] = allocation
+        else:
+            labels = adapter.service, specs.OTHER_ADAPTERS
+        self.metric_set.create_series(ADAPTER_COUNTERS, service=labels[0], adapter=labels[1])
+        return labels
+
+    def remove_stale_series(
+        self,
+        revisions: Mapping[str, Set[str]],
+        model_routes: Collection[str] = (),
+        adapters: Collection[tuple[str, str]] = (),
+    ) -> None:
+        """Remove the series of all other services, revisions, ModelRoutes and adapters.
+
+        revisions: by the service "namespace/name". adapters: each with its service.
+        """
+        for labels in self._labelled_adapters.keys() - set(adapters):
+            self._labelled_adapters.pop(labels).release()
+
+        def is_stale(labels: Mapping[str, str]) -> bool:
+            # An empty service counts requests that named no known model, an empty revision those that
+            # reached no engine.
+            service, revision = labels["service"], labels.get("revision", "")
+            if not service:
+                return False
+            if service not in revisions or (revision and revision not in revisions[service]):
+                return True
+            adapter = labels.get("adapter", specs.OTHER_ADAPTERS)
+            if adapter != specs.OTHER_ADAPTERS and (service, adapter) not in adapters:
+                return True
+            return "model_route" in labels and labels["model_route"] not in model_routes
+
+        self.metric_set.remove_stale(is_stale)

@@ -1,0 +1,1 @@
+"""Requests to engines and the engines' responses."""

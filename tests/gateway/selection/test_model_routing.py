@@ -1,0 +1,130 @@
+"""Model names -> the service that answers, and the errors when there is none."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.routing.pick import Side
+from penstock.core.routing.route import Match, Mirror, RouteRule
+from penstock.core.routing.traffic_split import RolloutMirror
+from penstock.gateway.apis.openai import RequestError, parse
+from penstock.gateway.selection.model_routing import RoutingTarget, resolve
+from penstock.gateway.snapshots.snapshot import Route, Snapshot
+
+
+def request_for(model="chat", **fields):
+    return parse(json.dumps({"model": model} | fields).encode())
+
+
+def error_of(snapshot, request_for, headers=None):
+    with pytest.raises(RequestError) as error:
+        resolve(snapshot, request_for, headers or {})
+    error = error.value
+    return error.status, error.message, error.param, error.code, error.retry_after_s
+
+
+def test_a_model_name_of_two_namespaces_leads_to_the_older(make_service):
+    younger, older = (
+        make_service(namespace="a", created_s=2),
+        make_service(namespace="b", created_s=1),
+    )
+    snapshot = Snapshot((younger, older))
+    for name, service in (("chat", older), ("b/chat", older), ("a/chat", younger)):
+        assert resolve(snapshot, request_for(name), {}) == RoutingTarget(service)
+
+
+def test_unknown_model_name_is_a_404(make_service):
+    message = f"the model `{'x' * 200}` does not exist"
+    error = error_of(Snapshot((make_service(),)), request_for("x" * 201))
+    assert error == (404, message, "model", "model_not_found", None)
+
+
+def test_a_request_with_the_name_of_an_object_is_told_its_model_name(make_service):
+    service = replace(make_service(), name="base")
+    assert error_of(Snapshot((service,)), request_for("base"))[1] == (
+        "the model `base` does not exist: the model name of the object `base` is chat"
+    )
+
+
+def test_the_name_of_a_dedicated_pool_is_unknown(make_service):
+    pool = replace(make_service(), name="chat-sql", adapter="sql")
+    message = error_of(Snapshot((make_service(), pool)), request_for("chat-sql"))[1]
+    assert message == "the model `chat-sql` does not exist"
+
+
+def snapshot_with_route(*rules, services):
+    return Snapshot(services, (Route("default", "route", "any", 0, rules),))
+
+
+def test_request_that_no_rule_matches_is_a_404(make_service):
+    rule = RouteRule((Match(users=frozenset({"ada"})),), (("chat", 1),))
+    snapshot = snapshot_with_route(rule, services=(make_service(),))
+    assert error_of(snapshot, request_for("any")) == (
+        404,
+        "no rule of the ModelRoute default/route matches this request: send the headers or the "
+        "`user` that one of them requires, or add a last rule without matches",
+        "model",
+        "no_route",
+        None,
+    )
+    assert resolve(snapshot, request_for("any", user="ada"), {}) == RoutingTarget(
+        snapshot.services[0], model_route="default/route"
+    )
+
+
+def test_route_to_a_missing_service_is_a_503(make_service):
+    snapshot = snapshot_with_route(RouteRule((), (("newer", 1),)), services=(make_service(),))
+    assert error_of(snapshot, request_for("any")) == (
+        503,
+        "the ModelRoute default/route sends this request to the InferenceService newer, which the "
+        "namespace default does not have: create it, or change the route's backendRefs",
+        None,
+        "route_broken",
+        5,
+    )
+
+
+def test_mirrors_of_a_route_and_of_a_rollout_are_sampled(make_service):
+    own = RolloutMirror((Side("r2"),), 100)
+    service, mirror = replace(make_service(), mirror=own), Mirror("other", None, 100)
+    rule = RouteRule((), (("chat", 1),), mirrors=(mirror, Mirror("third", None, 0)))
+    snapshot = snapshot_with_route(rule, services=(service,))
+    target = RoutingTarget(service, (mirror,), own, model_route="default/route")
+    assert resolve(snapshot, request_for("any"), {}) == target
+    assert resolve(snapshot, request_for("chat"), {}) == RoutingTarget(service, (), own)
+    none = replace(service, mirror=replace(own, percent=0))
+    assert resolve(Snapshot((none,)), request_for("chat"), {}) == RoutingTarget(none)
+    shares = [replace(service, mirror=replace(own, percent=50))] * 100
+    targets = [resolve(Snapshot((each,)), request_for(), {}) for each in shares]
+    assert {target.rollout_mirror is not None for target in targets} == {False, True}
+
+
+def test_requests_with_the_same_header_stay_on_one_backend(make_service):
+    """The header takes precedence over `affinity`. A request without it may go to any."""
+    backends = tuple((f"s{number}", 1) for number in range(8))
+    services = tuple(make_service(name=name) for name, _ in backends)
+    rule = RouteRule((), backends, affinity="User", affinity_header="x-tenant")
+    snapshot = snapshot_with_route(rule, services=services)
+
+    def names(headers, **fields):
+        targets = [resolve(snapshot, request_for("any", **fields), headers) for _ in range(40)]
+        return {target.service.name for target in targets}
+
+    by_tenant = {tenant: names({b"x-tenant": tenant}, user="ada") for tenant in (b"a", b"b", b"c")}
+    assert all(len(targets) == 1 for targets in by_tenant.values())
+    assert len(set.union(*by_tenant.values())) > 1
+    assert names({b"x-tenant": b"\xe9"}) == names({b"x-tenant": b"\xe9"})
+    assert len(names({}, user="ada")) > 1
+
+
+@pytest.mark.parametrize("value", ["müller".encode(), "müller".encode("latin-1")])
+def test_header_outside_ascii_matches_in_utf_8_and_in_latin_1(make_service, value):
+    """HTTP libraries send either."""
+    beta = RouteRule((Match((("x-team", "müller"),)),), (("beta", 1),))
+    rest = RouteRule((), (("chat", 1),))
+    route = Route("default", "route", "any", 0, (beta, rest))
+    services = make_service(name="beta"), make_service(name="chat")
+    snapshot = Snapshot(services, (route,))
+    assert resolve(snapshot, request_for("any"), {b"x-team": value}).service.name == "beta"
+    assert resolve(snapshot, request_for("any"), {b"x-team": b"muller"}).service.name == "chat"

@@ -1,0 +1,163 @@
+"""Requests whose model is the name of a ModelRoute."""
+
+import json
+
+import pytest
+from gateway.engine_answers import hangs
+
+from penstock.gateway.snapshots.builder import build
+from penstock.gateway.snapshots.snapshot import Route, Snapshot
+
+
+def route(*rules, model="chat", name="route", namespace="default"):
+    """A ModelRoute as the API server returns it."""
+    metadata = {"name": name, "namespace": namespace, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"metadata": metadata, "spec": {"modelName": model, "rules": list(rules)}}
+
+
+def rule_to(*backends, **more):
+    return {"backendRefs": [{"name": s, "weight": w} for s, w in backends], **more}
+
+
+def rule_matching(**match):
+    return {"matches": [match]}
+
+
+@pytest.fixture
+async def pair(start_engine, start_gateway, make_service):
+    """`await pair(rule, …)` -> a gateway with a route over the services `old` and `new`, and the requests
+    that the engine of each got."""
+
+    async def make(*rules, **settings):
+        engines = [await start_engine() for _ in range(2)]
+        front = await start_gateway(**settings)
+        services = tuple(
+            make_service(engine, name=name, served_name=f"{name}-model")
+            for engine, name in zip(engines, ("old", "new"), strict=True)
+        )
+        front.snapshots.publish(Snapshot(services, build([], [], [route(*rules)]).routes))
+        return front, engines[0].requests, engines[1].requests
+
+    return make
+
+
+async def ask(front, headers=None, **fields):
+    body = {"model": "chat", "stream": False, **fields}
+    url = front.url + "/v1/chat/completions"
+    async with front.client.post(url, json=body, headers=headers) as got:
+        return got.status, await got.json()
+
+
+async def test_backends_get_their_weight_and_their_own_model_name(pair):
+    front, old, new = await pair(rule_to(("old", 50), ("new", 50)))
+    for _ in range(40):
+        assert (await ask(front))[0] == 200
+    assert len(old) + len(new) == 40
+    assert min(len(old), len(new)) > 5  # one in 60,000 times by chance
+    assert {json.loads(r.body)["model"] for r in old} == {"old-model"}
+    assert {json.loads(r.body)["model"] for r in new} == {"new-model"}
+
+
+async def test_rules_match_by_header_and_by_user(pair):
+    front, old, new = await pair(
+        rule_matching(headers=[{"name": "x-tenant", "value": "acme"}]) | rule_to(("new", 1)),
+        rule_matching(users=["ada"]) | rule_to(("new", 1)),
+        rule_to(("old", 1)),
+    )
+    for headers, fields, got in [
+        ({"X-Tenant": "acme"}, {}, new),
+        ({"x-tenant": "other"}, {}, old),
+        ({}, {"user": "ada"}, new),
+        ({}, {"user": "bob"}, old),
+        ({}, {"user": ["ada"]}, old),
+        ({}, {}, old),
+    ]:
+        before = len(got)
+        assert (await ask(front, headers, **fields))[0] == 200
+        assert len(got) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("affinity", "headers", "fields"),
+    [
+        ({"type": "User"}, {}, {"user": "ada"}),
+        ({"type": "Conversation"}, {}, {"messages": [{"role": "user", "content": "Hi"}]}),
+        ({"type": "Header", "header": "X-Tenant"}, {"x-tenant": "acme"}, {}),
+    ],
+)
+async def test_requests_with_affinity_stay_on_one_backend(pair, affinity, headers, fields):
+    front, old, new = await pair(rule_to(("old", 50), ("new", 50), sessionAffinity=affinity))
+    for _ in range(20):
+        await ask(front, headers, **fields)
+    assert sorted([len(old), len(new)]) == [0, 20]
+
+
+async def test_route_to_a_missing_service_is_a_503(pair):
+    front, _, _ = await pair(rule_to(("newer", 1)))
+    status, body = await ask(front)
+    assert (status, body["error"]["code"]) == (503, "route_broken")
+    assert body["error"]["message"] == (
+        "the ModelRoute default/route sends this request to the InferenceService newer, which the "
+        "namespace default does not have: create it, or change the route's backendRefs"
+    )
+
+
+async def test_request_that_no_rule_matches_is_a_404(pair):
+    front, _, _ = await pair(rule_matching(users=["ada"]) | rule_to(("new", 1)))
+    status, body = await ask(front)
+    assert (status, body["error"]["code"]) == (404, "no_route")
+    assert "ModelRoute default/route" in body["error"]["message"]
+
+
+async def test_models_are_routes_and_services(pair):
+    front, old, _ = await pair(rule_to(("new", 1)))
+    async with front.client.get(front.url + "/v1/models") as got:
+        names = [model["id"] for model in (await got.json())["data"]]
+    assert names == ["chat", "old-model", "new-model"]
+    assert (await ask(front, model="old-model"))[0] == 200
+    assert len(old) == 1
+
+
+def test_route_wins_over_a_service_of_its_name(make_service):
+    answered = route(rule_to(("old", 1))) | {"status": {"modelName": "chat"}}
+    (built,) = build([], [], [answered]).routes
+    snapshot = Snapshot((make_service(name="chat"), make_service(name="old")), (built,))
+    assert snapshot.resolve("chat") == snapshot.resolve("default/chat") == built
+    assert snapshot.get("default/chat") is not None
+
+
+def test_older_route_wins_a_name_claimed_twice():
+    young = route(rule_to(("a", 1)), name="young")
+    young["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    snapshot = build([], [], [young, route(rule_to(("b", 1)), name="old")])
+    resolved = snapshot.resolve("chat")
+    assert isinstance(resolved, Route)
+    assert resolved.name == "old"
+
+
+def test_defaults_of_a_rule():
+    mirror = {"backendRef": {"name": "b"}}
+    built = build([], [], [route({"backendRefs": [{"name": "a"}], "mirrors": [mirror]})])
+    (rule,) = built.routes[0].rules
+    assert (rule.backends, rule.affinity, rule.affinity_header) == ((("a", 1),), "None", None)
+    assert (rule.matches, rule.timeout_s) == ((), None)
+    assert (rule.mirrors[0].revision, rule.mirrors[0].percent) == (None, 100)
+
+
+async def test_any_of_the_matches_is_enough(pair):
+    either = {"matches": [{"users": ["ada"]}, {"headers": [{"name": "X-Beta", "value": "1"}]}]}
+    front, old, new = await pair(either | rule_to(("new", 1)), rule_to(("old", 1)))
+    assert (await ask(front, user="ada"))[0] == (await ask(front, {"x-beta": "1"}))[0] == 200
+    assert (await ask(front, {"x-beta": "2"}, user="bob"))[0] == 200
+    assert (len(new), len(old)) == (2, 1)
+
+
+async def test_a_request_ends_at_the_timeout_of_its_route(
+    start_engine, start_gateway, make_service
+):
+    front = await start_gateway()
+    service = make_service(await start_engine(hangs), name="old")
+    limited = rule_to(("old", 1), timeouts={"request": "100ms"})
+    front.snapshots.publish(Snapshot((service,), build([], [], [route(limited)]).routes))
+    status, body = await ask(front)
+    assert (status, body["error"]["message"]) == (504, "the time limit of the ModelRoute is over")
