@@ -10,12 +10,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.reconcile.engine_status import engine_status
 from penstock.core.spec.service import PREFLIGHT, ServiceSpec
-from penstock.core.spec.settings import (
-    KV_MEMORY,
-    MAX_NUM_BATCHED_TOKENS,
-    MAX_NUM_SEQS,
-    MEMORY_UTILIZATION,
-)
 from penstock_engine.device import KV_DTYPES
 
 Json = Any
@@ -51,8 +45,8 @@ def disagreements(
     settings = service.settings
     expected = {
         "context": settings.get("engine.maxModelLen", verdict["max_model_len"]),
-        "seqs": settings.get(MAX_NUM_SEQS, verdict["max_num_seqs"]),
-        "tokens": settings.get(MAX_NUM_BATCHED_TOKENS, verdict["max_num_batched_tokens"]),
+        "seqs": settings.get("engine.maxNumSeqs", verdict["max_num_seqs"]),
+        "tokens": settings.get("engine.maxNumBatchedTokens", verdict["max_num_batched_tokens"]),
         "block_size": settings.get("engine.kvCache.blockSize", 16),
         "name": service.model_name,
         "device": service.resources.device,
@@ -111,16 +105,18 @@ def _cache(service: ServiceSpec, verdict: Json, cache: Labels) -> tuple[Json, Js
     }
     expected = {
         "enable_prefix_caching": str(settings.get("engine.kvCache.prefixCaching.mode", True)),
-        "gpu_memory_utilization": settings.get(MEMORY_UTILIZATION, 90) / 100,
+        "gpu_memory_utilization": settings.get("engine.memoryUtilizationPercent", 90) / 100,
         "tokens": float(verdict["kv_capacity_tokens"]),
     }
     dtype = settings.get("engine.kvCache.dtype", "auto")
     if dtype != "auto":
         expected["8 bits"] = True
         reported["8 bits"] = cache["cache_dtype"] in ("int8", "float8_e4m3fn", "fp8", "fp8_e4m3")
-    if KV_MEMORY in settings:
+    if "engine.kvCache.memory" in settings:
         expected["memory within a block"] = True
-        reported["memory within a block"] = 0 <= settings[KV_MEMORY] - size_bytes < block_bytes
+        reported["memory within a block"] = (
+            0 <= settings["engine.kvCache.memory"] - size_bytes < block_bytes
+        )
     return reported, expected
 
 

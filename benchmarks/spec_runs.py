@@ -21,7 +21,7 @@ from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.manifests.engine_pod import preflight_pod, serve_pod
 from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, DRAFT_MOUNT, MODEL_MOUNT
 from penstock.core.spec.service import API_VERSION, ENGINE_PORT, PRE_STOP_S, ServiceSpec
-from penstock.core.spec.settings import CHAT_TEMPLATE, PENSTOCK, RUNTIME_TYPE
+from penstock.core.spec.settings import PENSTOCK
 from penstock.errors import Rejected
 from penstock.local import processes
 from penstock.local.node.container import Container, search_path
@@ -112,7 +112,7 @@ class SpecRun:
             outcome.kind, outcome.refusal = "preflight", verdict["message"]
             _require_field(outcome)
             return None
-        runs_here = service.settings.get(RUNTIME_TYPE, PENSTOCK) == PENSTOCK
+        runs_here = service.settings.get("runtime.type", PENSTOCK) == PENSTOCK
         runs_here = runs_here and service.resources.device == "cpu"
         outcome.kind = "started" if runs_here else "not started"
         return verdict
@@ -143,7 +143,8 @@ class SpecRun:
     ) -> list[str]:
         """Ask the engine, and compare what it answers and reports with the spec."""
         has_template = (
-            f"{CHAT_TEMPLATE}.name" in service.settings or not service.model_uri.endswith("bare")
+            "engine.parsers.chatTemplate.configMapKeyRef.name" in service.settings
+            or not service.model_uri.endswith("bare")
         )
         route, prompt = "completions", {"prompt": "One queue"}
         if has_template:

@@ -16,11 +16,6 @@ from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import Observation
 from penstock.core.scaling.variants.mixed import Variant
 from penstock.core.spec.service import ServiceSpec
-from penstock.core.spec.settings import (
-    DEFAULT_MAX_TOKENS,
-    MAX_NUM_BATCHED_TOKENS,
-    MAX_NUM_SEQS,
-)
 
 # Sequences and tokens of a step, by device, until an engine reports them: the defaults of Penstock's engine
 # for CPUs and for GPUs of less than 70 GiB. vLLM reports none, and has the same for such GPUs.
@@ -89,8 +84,8 @@ def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIM
     max_num_seqs, max_num_batched_tokens = UNREPORTED_LIMITS[resources.device]
     rule = Sizing(
         prior=prior(resources.accelerator),
-        max_num_seqs=service.settings.get(MAX_NUM_SEQS, max_num_seqs),
-        max_output_tokens=service.settings.get(DEFAULT_MAX_TOKENS),
+        max_num_seqs=service.settings.get("engine.maxNumSeqs", max_num_seqs),
+        max_output_tokens=service.settings.get("engine.generation.defaults.maxTokens"),
         calm_s=scaling.scale_down_delay_s,
         variants=tuple(
             Variant(
@@ -108,5 +103,5 @@ def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIM
         rule,
         scaling.objectives,
         bounds,
-        service.settings.get(MAX_NUM_BATCHED_TOKENS, max_num_batched_tokens),
+        service.settings.get("engine.maxNumBatchedTokens", max_num_batched_tokens),
     )

@@ -10,6 +10,7 @@ import yaml
 
 from penstock.api.conversion.convert import InvalidService, parse_service, to_core
 from penstock.api.generation.crdgen import schema_of
+from penstock.api.inferenceservice.engine_status import EngineStatus
 from penstock.api.inferenceservice.kind import InferenceServiceSpec
 from penstock.core.spec import fields as spec_fields
 from penstock.core.spec.fields import (
@@ -39,6 +40,11 @@ def paths(node: dict[str, Any], path: str = "") -> Iterator[str]:
 
 def test_every_field_of_the_spec_is_listed() -> None:
     assert sorted(paths(schema_of(InferenceServiceSpec))) == sorted(KNOWN)
+
+
+def test_the_status_shows_settings_under_the_paths_of_the_spec() -> None:
+    shown = {*paths(schema_of(EngineStatus), "engine")}
+    assert shown - {*KNOWN} == {"engine.device"}  # follows from spec.resources
 
 
 def test_every_attribute_of_the_record_is_listed() -> None:

@@ -5,12 +5,11 @@ from typing import Any
 
 from penstock.api.inferenceservice.kind import InferenceServiceSpec
 from penstock.core.formats.quantity import parse_duration_s, whole_quantity
-from penstock.core.spec.fields import REVISION_FIELDS
-from penstock.core.spec.settings import KV_MEMORY, LORA_SOURCES
+from penstock.core.spec.fields import SETTINGS, check_settings
 
 # Conversions of values in the spec to base units, by path. Values of other paths need none.
 CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    KV_MEMORY: whole_quantity,
+    "engine.kvCache.memory": whole_quantity,
     "engine.kvCache.offload.cpu.memory": whole_quantity,
     "engine.kvCache.prefixCaching.mode": lambda mode: mode == "Enabled",
     "engine.parallelism.expert.mode": lambda mode: mode == "Enabled",
@@ -20,12 +19,12 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "engine.generation.defaults.minP": float,
     "engine.generation.defaults.repetitionPenalty": float,
     "engine.extraArgs": tuple,
-    LORA_SOURCES: lambda sources: tuple(sorted(sources)),
+    "engine.lora.sources": lambda sources: tuple(sorted(sources)),
     "runtime.custom.command": tuple,
     "runtime.custom.args": tuple,
 }
 
-_PATHS = {field.path for field in REVISION_FIELDS if not field.attribute}
+check_settings(CONVERTERS)
 
 
 def settings_of(spec: InferenceServiceSpec) -> dict[str, Any]:
@@ -41,7 +40,7 @@ def _leaves(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
     """Yield path and value of each setting in a nested map. above: path of the map."""
     for name, value in node.items():
         path = f"{above}.{name}" if above else name
-        if path in _PATHS:
+        if path in SETTINGS:
             yield path, value
         elif isinstance(value, dict):
             yield from _leaves(value, path)

@@ -16,10 +16,7 @@ from penstock.api.schema.model_uri import no_parent_folders
 from penstock.api.schema.rules import Model, Obeys, Rule, matches
 from penstock.api.schema.scalars import ENGINE_WORD, PositiveDuration
 from penstock.core.spec.service import MAX_ADAPTER_SOURCES
-from penstock.core.spec.settings import (
-    DEFAULT_DTYPE,
-    DEFAULT_MEMORY_UTILIZATION_PERCENT,
-)
+from penstock.core.spec.settings import DEFAULT_DTYPE, DEFAULT_MEMORY_UTILIZATION_PERCENT
 
 RULES = (
     Rule(

@@ -10,7 +10,6 @@ from penstock.core.spec.adapter_sources import written_sources
 from penstock.core.spec.model_location import ModelLocation, host_path_violation
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import ServiceSpec
-from penstock.core.spec.settings import DRAFT_MODEL
 from penstock.core.spec.template_limits import (
     POD_PATH,
     accounts_of,
@@ -80,8 +79,10 @@ def is_of_running_revision(spec: ServiceSpec, observed: ObservedState) -> bool:
 
 def _uris(spec: ServiceSpec) -> dict[str, str]:
     """Locations of the models and adapters in the pods, by field."""
-    draft = spec.settings.get(DRAFT_MODEL)
-    models = {"spec.model.uri": spec.model_uri} | ({f"spec.{DRAFT_MODEL}": draft} if draft else {})
+    draft = spec.settings.get("engine.speculative.model.uri")
+    models = {"spec.model.uri": spec.model_uri} | (
+        {"spec.engine.speculative.model.uri": draft} if draft else {}
+    )
     return models | written_sources(spec.settings)
 
 

@@ -27,7 +27,6 @@ from penstock.core.spec.service import (
     Object,
     ServiceSpec,
 )
-from penstock.core.spec.settings import CHAT_TEMPLATE, DRAFT_MODEL
 
 # Variable of OpenTelemetry's SDKs for each setting of tracing.
 TRACING_VARIABLES = {
@@ -100,10 +99,10 @@ def _pod(spec: ServiceSpec, image: str, command: list[str], args: list[str]) -> 
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
     _add_volume(pod, MODEL_VOLUME, _volume_source(spec.model_uri), MODEL_MOUNT)
-    if DRAFT_MODEL in spec.settings:
-        draft = _volume_source(spec.settings[DRAFT_MODEL])
+    if "engine.speculative.model.uri" in spec.settings:
+        draft = _volume_source(spec.settings["engine.speculative.model.uri"])
         _add_volume(pod, DRAFT_MODEL_VOLUME, draft, DRAFT_MOUNT)
-    if name := spec.settings.get(f"{CHAT_TEMPLATE}.name"):
+    if name := spec.settings.get("engine.parsers.chatTemplate.configMapKeyRef.name"):
         source = {"configMap": {"name": name}}
         _add_volume(pod, CHAT_TEMPLATE_VOLUME, source, CHAT_TEMPLATE_MOUNT)
     return pod

@@ -7,7 +7,6 @@ from penstock.core.formats.strategic_merge import is_keyed, merge
 from penstock.core.runtimes.devices import DEVICE_FLAG, RANKS_FLAG
 from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.service import ENGINE_CONTAINER, Object, ServiceSpec
-from penstock.core.spec.settings import PIPELINE_PARALLEL, TENSOR_PARALLEL
 
 _SHM = "shm"
 
@@ -88,8 +87,9 @@ def _num_gpus(spec: ServiceSpec) -> int:
     """The number of accelerators; that of ranks if they are claimed, as a claim does not tell how many."""
     if not spec.resources.claims:
         return spec.resources.num_accelerators
-    ranks: int = spec.settings.get(TENSOR_PARALLEL, 1) * spec.settings.get(PIPELINE_PARALLEL, 1)
-    return max(spec.resources.num_accelerators, ranks)
+    tensor: int = spec.settings.get("engine.parallelism.tensor", 1)
+    pipeline: int = spec.settings.get("engine.parallelism.pipeline", 1)
+    return max(spec.resources.num_accelerators, tensor * pipeline)
 
 
 def _with_sizes(env: list[Any], spec: ServiceSpec, *, is_engine: bool) -> list[Any]:
@@ -115,7 +115,8 @@ def _with_device(args: list[Any], spec: ServiceSpec) -> list[Any]:
     if not flags:
         return args  # the runtime has no such flags: any that are there are the user's own
     # Ranks that the spec sets itself are the same on all variants.
-    names = (DEVICE_FLAG,) if TENSOR_PARALLEL in spec.settings else (DEVICE_FLAG, RANKS_FLAG)
+    sets_ranks = "engine.parallelism.tensor" in spec.settings
+    names = (DEVICE_FLAG,) if sets_ranks else (DEVICE_FLAG, RANKS_FLAG)
     at = next((i for i, arg in enumerate(args) if str(arg).startswith(names)), None)
     if at is None:
         return args  # the user's own

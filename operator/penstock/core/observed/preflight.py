@@ -5,22 +5,15 @@ from typing import Any
 
 from penstock.core.formats.json_text import parse_json
 from penstock.core.observed.pods import ObservedPod
-from penstock.core.spec.settings import (
-    DTYPE,
-    MAX_MODEL_LEN,
-    MAX_NUM_BATCHED_TOKENS,
-    MAX_NUM_SEQS,
-    QUANTIZATION,
-    Settings,
-)
+from penstock.core.spec.settings import Settings
 
 # Settings that an engine derives from the model, by their field in the preflight's report.
 DERIVED = {
-    "max_model_len": MAX_MODEL_LEN,
-    "max_num_seqs": MAX_NUM_SEQS,
-    "max_num_batched_tokens": MAX_NUM_BATCHED_TOKENS,
-    "dtype": DTYPE,
-    "quantization": QUANTIZATION,
+    "max_model_len": "engine.maxModelLen",
+    "max_num_seqs": "engine.maxNumSeqs",
+    "max_num_batched_tokens": "engine.maxNumBatchedTokens",
+    "dtype": "engine.dtype",
+    "quantization": "engine.quantization.method",
 }
 
 

@@ -12,34 +12,21 @@ from penstock.core.spec.settings import (
     CUSTOM,
     DEFAULT_BLOCK_SIZE,
     DEFAULT_MEMORY_UTILIZATION_PERCENT,
-    DTYPE,
-    EXPERT_PARALLEL,
-    KV_BLOCK_SIZE,
-    KV_DTYPE,
-    KV_MEMORY,
-    KV_OFFLOAD_MEMORY,
-    MAX_MODEL_LEN,
-    MAX_NUM_BATCHED_TOKENS,
-    MAX_NUM_SEQS,
-    MEMORY_UTILIZATION,
-    NUM_SPECULATIVE_TOKENS,
     PENSTOCK,
-    PIPELINE_PARALLEL,
-    PREFIX_CACHING,
-    QUANTIZATION,
-    RUNTIME_TYPE,
-    SPECULATION_METHOD,
     Settings,
 )
 
 # A number type that the engine chooses.
 AUTO = "auto"
 # Defaults of Penstock's engine that no device and no model changes. vLLM has others for some.
-PENSTOCK_DEFAULTS: Settings = {KV_BLOCK_SIZE: DEFAULT_BLOCK_SIZE, PREFIX_CACHING: True}
+PENSTOCK_DEFAULTS: Settings = {
+    "engine.kvCache.blockSize": DEFAULT_BLOCK_SIZE,
+    "engine.kvCache.prefixCaching.mode": True,
+}
 DEFAULTS: Settings = {
-    DTYPE: AUTO,
-    KV_DTYPE: AUTO,
-    MEMORY_UTILIZATION: DEFAULT_MEMORY_UTILIZATION_PERCENT,
+    "engine.dtype": AUTO,
+    "engine.kvCache.dtype": AUTO,
+    "engine.memoryUtilizationPercent": DEFAULT_MEMORY_UTILIZATION_PERCENT,
 }
 
 
@@ -56,35 +43,37 @@ def engine_status(
     the spec's revision, with what engines decided themselves. A value is None where none of these knows it,
     or where variants differ in it.
     """
-    runtime = spec.settings.get(RUNTIME_TYPE, PENSTOCK)
+    runtime = spec.settings.get("runtime.type", PENSTOCK)
     if runtime == CUSTOM:
         return None
     found = _measured(readings)
     if runtime == PENSTOCK:
         found = {**PENSTOCK_DEFAULTS, **_derived(preflights, previous.get("engine") or {}), **found}
     settings = {**DEFAULTS, **found, **spec.settings}
-    if settings[DTYPE] in (None, AUTO):
-        settings[DTYPE] = found.get(DTYPE) or AUTO
-    if settings[KV_DTYPE] == AUTO:
-        of_weights = settings[DTYPE] if runtime == PENSTOCK else AUTO
-        settings[KV_DTYPE] = found.get(KV_DTYPE, AUTO) if of_weights == AUTO else of_weights
+    if settings["engine.dtype"] in (None, AUTO):
+        settings["engine.dtype"] = found.get("engine.dtype") or AUTO
+    if settings["engine.kvCache.dtype"] == AUTO:
+        of_weights = settings["engine.dtype"] if runtime == PENSTOCK else AUTO
+        settings["engine.kvCache.dtype"] = (
+            found.get("engine.kvCache.dtype", AUTO) if of_weights == AUTO else of_weights
+        )
     return {
         "device": _only({placed.resources.device for placed in spec.placed.values()}),
-        "maxModelLen": settings.get(MAX_MODEL_LEN),
-        "maxNumSeqs": settings.get(MAX_NUM_SEQS),
-        "maxNumBatchedTokens": settings.get(MAX_NUM_BATCHED_TOKENS),
-        "dtype": settings[DTYPE],
-        "memoryUtilizationPercent": settings[MEMORY_UTILIZATION],
-        "quantization": _section(method=settings.get(QUANTIZATION)),
+        "maxModelLen": settings.get("engine.maxModelLen"),
+        "maxNumSeqs": settings.get("engine.maxNumSeqs"),
+        "maxNumBatchedTokens": settings.get("engine.maxNumBatchedTokens"),
+        "dtype": settings["engine.dtype"],
+        "memoryUtilizationPercent": settings["engine.memoryUtilizationPercent"],
+        "quantization": _section(method=settings.get("engine.quantization.method")),
         "kvCache": _kv_cache(settings),
         "parallelism": {
             "tensor": _only({tensor_ranks(placed) for placed in spec.placed.values()}),
-            "pipeline": settings.get(PIPELINE_PARALLEL, 1),
-            "expert": {"mode": _mode(settings.get(EXPERT_PARALLEL, False))},
+            "pipeline": settings.get("engine.parallelism.pipeline", 1),
+            "expert": {"mode": _mode(settings.get("engine.parallelism.expert.mode", False))},
         },
         "speculative": _section(
-            method=settings.get(SPECULATION_METHOD),
-            numSpeculativeTokens=settings.get(NUM_SPECULATIVE_TOKENS),
+            method=settings.get("engine.speculative.method"),
+            numSpeculativeTokens=settings.get("engine.speculative.numSpeculativeTokens"),
         ),
     }
 
@@ -92,11 +81,13 @@ def engine_status(
 def _measured(readings: Collection[EngineReading]) -> Settings:
     """Settings that all engines report alike."""
     found = {
-        KV_BLOCK_SIZE: _only({each.cache.block_size for each in readings}),
-        KV_DTYPE: _only({each.cache.dtype for each in readings}),
-        PREFIX_CACHING: _only({each.cache.prefix_caching for each in readings}),
-        MAX_NUM_SEQS: _only({each.max_num_seqs for each in readings}),
-        MAX_NUM_BATCHED_TOKENS: _only({each.max_num_batched_tokens for each in readings}),
+        "engine.kvCache.blockSize": _only({each.cache.block_size for each in readings}),
+        "engine.kvCache.dtype": _only({each.cache.dtype for each in readings}),
+        "engine.kvCache.prefixCaching.mode": _only(
+            {each.cache.prefix_caching for each in readings}
+        ),
+        "engine.maxNumSeqs": _only({each.max_num_seqs for each in readings}),
+        "engine.maxNumBatchedTokens": _only({each.max_num_batched_tokens for each in readings}),
     }
     return {path: value for path, value in found.items() if value is not None}
 
@@ -109,15 +100,15 @@ def _derived(preflights: Collection[ObservedPod], before: Object) -> Settings:
     """
     reported = _reported(preflights)
     limits = {
-        MAX_NUM_SEQS: reported.get(MAX_NUM_SEQS) or before.get("maxNumSeqs"),
-        MAX_NUM_BATCHED_TOKENS: (
-            reported.get(MAX_NUM_BATCHED_TOKENS) or before.get("maxNumBatchedTokens")
+        "engine.maxNumSeqs": reported.get("engine.maxNumSeqs") or before.get("maxNumSeqs"),
+        "engine.maxNumBatchedTokens": (
+            reported.get("engine.maxNumBatchedTokens") or before.get("maxNumBatchedTokens")
         ),
     }
     kept = {
-        MAX_MODEL_LEN: before.get("maxModelLen"),
-        DTYPE: before.get("dtype"),
-        QUANTIZATION: (before.get("quantization") or {}).get("method"),
+        "engine.maxModelLen": before.get("maxModelLen"),
+        "engine.dtype": before.get("dtype"),
+        "engine.quantization.method": (before.get("quantization") or {}).get("method"),
     }
     return {**kept, **reported, **limits}
 
@@ -130,12 +121,13 @@ def _reported(preflights: Collection[ObservedPod]) -> Settings:
 
 
 def _kv_cache(settings: Settings) -> Object:
-    memory, offloaded = settings.get(KV_MEMORY), settings.get(KV_OFFLOAD_MEMORY)
-    is_cached = settings.get(PREFIX_CACHING)
+    memory = settings.get("engine.kvCache.memory")
+    offloaded = settings.get("engine.kvCache.offload.cpu.memory")
+    is_cached = settings.get("engine.kvCache.prefixCaching.mode")
     return {
         "memory": None if memory is None else str(memory),
-        "dtype": settings[KV_DTYPE],
-        "blockSize": settings.get(KV_BLOCK_SIZE),
+        "dtype": settings["engine.kvCache.dtype"],
+        "blockSize": settings.get("engine.kvCache.blockSize"),
         "prefixCaching": None if is_cached is None else {"mode": _mode(is_cached)},
         "offload": None if offloaded is None else {"cpu": {"memory": str(offloaded)}},
     }

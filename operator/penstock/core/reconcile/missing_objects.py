@@ -9,7 +9,6 @@ from penstock.core.spec.service import (
     DRAFT_MODEL_VOLUME,
     MODEL_VOLUME,
 )
-from penstock.core.spec.settings import LORA_SOURCES
 
 # The scheduler's message about a pod whose PersistentVolumeClaim does not exist.
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
@@ -21,7 +20,7 @@ _FIELDS = {
     MODEL_VOLUME: "spec.model.uri",
     DRAFT_MODEL_VOLUME: "spec.engine.speculative.model.uri",
     CHAT_TEMPLATE_VOLUME: "spec.engine.parsers.chatTemplate",
-    **dict.fromkeys(ADAPTER_VOLUMES, f"spec.{LORA_SOURCES}"),
+    **dict.fromkeys(ADAPTER_VOLUMES, "spec.engine.lora.sources"),
 }
 
 
@@ -31,7 +30,7 @@ def with_advice(trouble: tuple[str, str]) -> tuple[str, str]:
     if _MISSING_CLAIM.search(message):
         return reason, (
             f"{message.removesuffix(_REPEATED_CAUSE)}; create the claim, or name another one in "
-            f"spec.model.uri, spec.engine.speculative.model.uri or spec.{LORA_SOURCES}"
+            f"spec.model.uri, spec.engine.speculative.model.uri or spec.engine.lora.sources"
         )
     volume = _VOLUME.search(message)
     if reason in FAILURES and volume is not None:

@@ -18,7 +18,7 @@ from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.spec.history import PinnedPods
 from penstock.core.spec.service import TEMPLATE_HASH, VARIANT_LABEL, Object, ServiceSpec
-from penstock.core.spec.settings import PENSTOCK, RUNTIME_TYPE
+from penstock.core.spec.settings import PENSTOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _inputs(placed: ServiceSpec) -> Any:
 
 
 def _checks_memory(placed: ServiceSpec) -> bool:
-    return bool(placed.settings.get(RUNTIME_TYPE, PENSTOCK) == PENSTOCK)
+    return bool(placed.settings.get("runtime.type", PENSTOCK) == PENSTOCK)
 
 
 def _unknown_memory(placed: ServiceSpec) -> Source | None:

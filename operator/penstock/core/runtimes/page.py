@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.core.runtimes import penstock, vllm
-from penstock.core.runtimes.runtime import EXTRA_ARGS, Runtime
+from penstock.core.runtimes.runtime import Runtime
 from penstock.core.spec.fields import REVISION_FIELDS
 
 # Fields outside of spec.engine, and what sets them in containers of the runtimes Penstock and VLLM.
@@ -72,8 +72,8 @@ def page() -> str:
     lines += _field_rows()
     lines += [
         "",
-        f"Flags without a field can be arguments in `spec.{EXTRA_ARGS}`. A flag that has a field is refused "
-        "there; the message names the field.",
+        "Flags without a field can be arguments in `spec.engine.extraArgs`. A flag that has a field is "
+        "refused there; the message names the field.",
         "",
         "## Flags of penstock-engine without a field",
         "",
@@ -98,7 +98,7 @@ def page() -> str:
 def _field_rows() -> Iterator[str]:
     flags = [flags_by_path(runtime) for runtime in (penstock.RUNTIME, vllm.RUNTIME)]
     for field in REVISION_FIELDS:
-        if field.path.startswith("engine.") and field.path != EXTRA_ARGS:
+        if field.path.startswith("engine.") and field.path != "engine.extraArgs":
             cells = " | ".join(_cell(each.get(field.path)) for each in flags)
             yield f"| `spec.{field.path}` | {cells} |"
 

@@ -2,10 +2,10 @@
 
 from penstock.core.runtimes.devices import device_flags
 from penstock.core.runtimes.paths import ADAPTERS_MOUNT, MODEL_MOUNT, mounted_path
-from penstock.core.runtimes.runtime import Argument, Runtime, option, serve_command
+from penstock.core.runtimes.runtime import Runtime, option, serve_command
 from penstock.core.runtimes.shared_arguments import RESERVED_FLAGS, SHARED, parser, speculation
 from penstock.core.spec.service import TERMINATION_OVERHEAD_S, Object, ServiceSpec
-from penstock.core.spec.settings import CUSTOM, MAX_ADAPTERS, PENSTOCK, RUNTIME_TYPE
+from penstock.core.spec.settings import CUSTOM, PENSTOCK
 
 ARGUMENTS = (
     *SHARED,
@@ -24,11 +24,7 @@ ARGUMENTS = (
         values=("hermes", "llama3_json", "mistral"),
     ),
     parser("engine.parsers.reasoning", "--reasoning-parser", values=("qwen3", "deepseek_r1")),
-    Argument(
-        ("engine.scheduling.requestTimeout",),
-        ("--request-timeout",),
-        lambda s: [f"--request-timeout={s['engine.scheduling.requestTimeout']:g}"],
-    ),
+    option("engine.scheduling.requestTimeout", "--request-timeout", text="{:g}".format),
 )
 
 TERMINATION_LOG = "/dev/termination-log"
@@ -43,7 +39,7 @@ def fixed_args(spec: ServiceSpec) -> list[str]:
         *serve_command(spec),
         f"--shutdown-timeout={spec.termination_grace_s - TERMINATION_OVERHEAD_S}",
     ]
-    if MAX_ADAPTERS in spec.settings:
+    if "engine.lora.maxAdapters" in spec.settings:
         args.append(f"--lora-dir={ADAPTERS_MOUNT}")
     return args
 
@@ -56,7 +52,7 @@ def preflight_args(spec: ServiceSpec) -> list[str]:
     """
     args = ["preflight", mounted_path(spec.model_uri, MODEL_MOUNT)]
     args += ["--termination-log", TERMINATION_LOG]
-    kind = spec.settings.get(RUNTIME_TYPE, PENSTOCK)
+    kind = spec.settings.get("runtime.type", PENSTOCK)
     if kind != PENSTOCK:
         return [*args, f"--scope={'folder' if kind == CUSTOM else 'files'}"]
     return [*args, *device_flags(spec), *RUNTIME.setting_args(spec.settings)]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.service import ServiceSpec
-from penstock.core.spec.settings import PIPELINE_PARALLEL, TENSOR_PARALLEL
 
 
 def refused_settings(spec: ServiceSpec) -> Iterator[str]:
@@ -17,8 +16,8 @@ def refused_settings(spec: ServiceSpec) -> Iterator[str]:
 def _refused_parallelism(variant: str, spec: ServiceSpec) -> Iterator[str]:
     """Yield a sentence if the number of ranks is not the number of accelerators."""
     count = spec.resources.num_accelerators
-    pipeline = spec.settings.get(PIPELINE_PARALLEL, 1)
-    tensor = spec.settings.get(TENSOR_PARALLEL)
+    pipeline = spec.settings.get("engine.parallelism.pipeline", 1)
+    tensor = spec.settings.get("engine.parallelism.tensor")
     where = f"spec.variants[{variant}].resources" if variant else "spec.resources"
     if not count:
         return

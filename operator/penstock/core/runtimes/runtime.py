@@ -5,14 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.runtimes.paths import MODEL_MOUNT, mounted_path
+from penstock.core.spec.fields import check_settings
 from penstock.core.spec.service import ENGINE_PORT, Object, ServiceSpec
-from penstock.core.spec.settings import (
-    DEFAULT_MEMORY_UTILIZATION_PERCENT,
-    MEMORY_UTILIZATION,
-    Settings,
-)
+from penstock.core.spec.settings import DEFAULT_MEMORY_UTILIZATION_PERCENT, Settings
 
-EXTRA_ARGS = "engine.extraArgs"
+# Defaults of the operator, whose arguments every engine gets.
+DEFAULTS: Settings = {"engine.memoryUtilizationPercent": DEFAULT_MEMORY_UTILIZATION_PERCENT}
 VARIABLE = "$("  # Kubernetes replaces $(NAME) in arguments by the value of the variable
 
 # Short flags of `vllm serve`, and the prefixes of them that argparse takes for them.
@@ -46,15 +44,25 @@ class Argument:
     values: Collection[Any] = ()
     advice: str = ""
 
+    def __post_init__(self) -> None:
+        check_settings(self.paths)
 
-def option(path: str, flag: str, *, values: Collection[Any] = (), advice: str = "") -> Argument:
-    """`flag=VALUE` with the setting's value."""
-    return Argument((path,), (flag,), lambda s: [f"{flag}={s[path]}"], values, advice)
+
+def option(
+    path: str,
+    flag: str,
+    *,
+    text: Callable[[Any], str] = str,
+    values: Collection[Any] = (),
+    advice: str = "",
+) -> Argument:
+    """`flag=VALUE` with the setting's value. text: of a value, in the flag's unit."""
+    return Argument((path,), (flag,), lambda s: [f"{flag}={text(s[path])}"], values, advice)
 
 
 def choice(path: str, flag: str, words: Mapping[Any, str]) -> Argument:
     """`flag=WORD`. words: the runtime's word for each value of the setting."""
-    return Argument((path,), (flag,), lambda s: [f"{flag}={words[s[path]]}"])
+    return option(path, flag, text=words.__getitem__)
 
 
 def switch(path: str, flag: str) -> Argument:
@@ -104,17 +112,19 @@ class Runtime:
     def setting_args(self, settings: Settings) -> list[str]:
         """Arguments of the settings in the order of `arguments`, then extraArgs."""
         args: list[str] = []
-        settings = {MEMORY_UTILIZATION: DEFAULT_MEMORY_UTILIZATION_PERCENT} | dict(settings)
+        settings = {**DEFAULTS, **settings}
         for each in self.arguments:
             if any(path in settings for path in each.paths):
                 args += each.write(settings)
-        return [*args, *settings.get(EXTRA_ARGS, ())]
+        return [*args, *settings.get("engine.extraArgs", ())]
 
     def refusals(self, settings: Settings) -> Iterator[str]:
         """Yield a sentence for each setting that the runtime does not support, with the field's name."""
         known = {path: each for each in self.arguments for path in each.paths}
         for path, value in settings.items():
-            if not path.startswith("engine.") or (path == EXTRA_ARGS and self.takes_extra_args):
+            if not path.startswith("engine.") or (
+                path == "engine.extraArgs" and self.takes_extra_args
+            ):
                 continue
             argument = known.get(path)
             if argument is None:
@@ -125,8 +135,8 @@ class Runtime:
                 yield (
                     f"spec.{path} must be one of {accepted} with runtime {self.name}, not {value}{advice}"
                 )
-        yield from self._refused_extra_args(settings.get(EXTRA_ARGS, ()))
-        yield from self.refused_args(settings.get(EXTRA_ARGS, ()))
+        yield from self._refused_extra_args(settings.get("engine.extraArgs", ()))
+        yield from self.refused_args(settings.get("engine.extraArgs", ()))
 
     def _refused_extra_args(self, args: Collection[str]) -> Iterator[str]:
         """Yield a sentence for each argument whose flag is a variable, is reserved, or has a field."""

@@ -5,42 +5,31 @@ from typing import Any
 
 from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, DRAFT_MOUNT, mounted_path
 from penstock.core.runtimes.runtime import Argument, choice, option, switch
-from penstock.core.spec.settings import (
-    CHAT_TEMPLATE,
-    DRAFT_MODEL,
-    KV_MEMORY,
-    LORA_SOURCES,
-    MAX_ADAPTERS,
-    MEMORY_UTILIZATION,
-    Settings,
-)
-
-SPECULATIVE = "engine.speculative."
-GENERATION = "engine.generation.defaults."
+from penstock.core.spec.settings import Settings
 
 # Key in the JSON of --speculative-config for each setting.
 SPECULATION_KEYS = {
-    f"{SPECULATIVE}method": "method",
-    f"{SPECULATIVE}numSpeculativeTokens": "num_speculative_tokens",
-    f"{SPECULATIVE}ngram.promptLookupMin": "prompt_lookup_min",
-    f"{SPECULATIVE}ngram.promptLookupMax": "prompt_lookup_max",
+    "engine.speculative.method": "method",
+    "engine.speculative.numSpeculativeTokens": "num_speculative_tokens",
+    "engine.speculative.ngram.promptLookupMin": "prompt_lookup_min",
+    "engine.speculative.ngram.promptLookupMax": "prompt_lookup_max",
 }
 # Key in the JSON of --override-generation-config for each setting.
 GENERATION_KEYS = {
-    f"{GENERATION}temperature": "temperature",
-    f"{GENERATION}topP": "top_p",
-    f"{GENERATION}topK": "top_k",
-    f"{GENERATION}minP": "min_p",
-    f"{GENERATION}repetitionPenalty": "repetition_penalty",
-    f"{GENERATION}maxTokens": "max_new_tokens",
+    "engine.generation.defaults.temperature": "temperature",
+    "engine.generation.defaults.topP": "top_p",
+    "engine.generation.defaults.topK": "top_k",
+    "engine.generation.defaults.minP": "min_p",
+    "engine.generation.defaults.repetitionPenalty": "repetition_penalty",
+    "engine.generation.defaults.maxTokens": "max_new_tokens",
 }
 
 
 def _speculation_args(settings: Settings) -> list[str]:
     """`--speculative-config=JSON`. The draft model is at its path in the container."""
     config = _rename(settings, SPECULATION_KEYS)
-    if DRAFT_MODEL in settings:
-        config["model"] = mounted_path(settings[DRAFT_MODEL], DRAFT_MOUNT)
+    if "engine.speculative.model.uri" in settings:
+        config["model"] = mounted_path(settings["engine.speculative.model.uri"], DRAFT_MOUNT)
     return [f"--speculative-config={json.dumps(config)}"]
 
 
@@ -50,7 +39,8 @@ def _generation_args(settings: Settings) -> list[str]:
 
 
 def _chat_template_args(settings: Settings) -> list[str]:
-    return [f"--chat-template={CHAT_TEMPLATE_MOUNT}/{settings[f'{CHAT_TEMPLATE}.key']}"]
+    key = settings["engine.parsers.chatTemplate.configMapKeyRef.key"]
+    return [f"--chat-template={CHAT_TEMPLATE_MOUNT}/{key}"]
 
 
 def _rename(settings: Settings, names: dict[str, str]) -> dict[str, Any]:
@@ -64,22 +54,18 @@ SHARED = (
     option("engine.maxNumBatchedTokens", "--max-num-batched-tokens"),
     option("engine.dtype", "--dtype"),
     option("engine.seed", "--seed"),
-    Argument(
-        (MEMORY_UTILIZATION,),
-        ("--gpu-memory-utilization",),
-        lambda s: [f"--gpu-memory-utilization={s[MEMORY_UTILIZATION] / 100:g}"],
+    option(
+        "engine.memoryUtilizationPercent",
+        "--gpu-memory-utilization",
+        text=lambda percent: f"{percent / 100:g}",
     ),
-    Argument(
-        (KV_MEMORY,),
-        ("--kv-cache-memory-bytes",),
-        lambda s: [f"--kv-cache-memory-bytes={s[KV_MEMORY]}"],
-    ),
+    option("engine.kvCache.memory", "--kv-cache-memory-bytes"),
     option("engine.kvCache.blockSize", "--block-size"),
     switch("engine.kvCache.prefixCaching.mode", "--enable-prefix-caching"),
-    Argument(
-        ("engine.kvCache.offload.cpu.memory",),
-        ("--kv-offloading-size",),
-        lambda s: [f"--kv-offloading-size={s['engine.kvCache.offload.cpu.memory'] / 2**30:g}"],
+    option(
+        "engine.kvCache.offload.cpu.memory",
+        "--kv-offloading-size",
+        text=lambda size_bytes: f"{size_bytes / 2**30:g}",
     ),
     option("engine.parallelism.tensor", "--tensor-parallel-size"),
     option("engine.parallelism.pipeline", "--pipeline-parallel-size"),
@@ -90,24 +76,29 @@ SHARED = (
     choice("engine.generation.source", "--generation-config", {"Model": "auto", "None": "vllm"}),
     Argument(tuple(GENERATION_KEYS), ("--override-generation-config",), _generation_args),
     Argument(
-        (f"{CHAT_TEMPLATE}.name", f"{CHAT_TEMPLATE}.key"), ("--chat-template",), _chat_template_args
+        (
+            "engine.parsers.chatTemplate.configMapKeyRef.name",
+            "engine.parsers.chatTemplate.configMapKeyRef.key",
+        ),
+        ("--chat-template",),
+        _chat_template_args,
     ),
     option("engine.scheduling.maxQueuedRequests", "--max-num-queued-reqs"),
     option("engine.scheduling.maxQueuedTokens", "--max-num-queued-tokens"),
     Argument(
-        (MAX_ADAPTERS,),
+        ("engine.lora.maxAdapters",),
         ("--enable-lora", "--max-loras"),
-        lambda s: ["--enable-lora", f"--max-loras={s[MAX_ADAPTERS]}"],
+        lambda s: ["--enable-lora", f"--max-loras={s['engine.lora.maxAdapters']}"],
     ),
     option("engine.lora.maxRank", "--max-lora-rank"),
     option("engine.lora.maxCPUAdapters", "--max-cpu-loras"),
-    Argument((LORA_SOURCES,), (), lambda _: []),  # mounts
+    Argument(("engine.lora.sources",), (), lambda _: []),  # mounts
 )
 
 
 def speculation(*methods: str) -> Argument:
     """`--speculative-config`. methods: those that the runtime has; none: not checked."""
-    paths = (*SPECULATION_KEYS, DRAFT_MODEL)
+    paths = (*SPECULATION_KEYS, "engine.speculative.model.uri")
     return Argument(paths, ("--speculative-config",), _speculation_args, methods)
 
 
@@ -127,7 +118,7 @@ RESERVED_FLAGS = {
     "--host": _ADDRESS,
     "--model": "spec.model.uri sets it",
     # The size of the KV cache as a number of blocks.
-    "--num-gpu-blocks-override": f"set spec.{KV_MEMORY} instead",
+    "--num-gpu-blocks-override": "set spec.engine.kvCache.memory instead",
     "--port": _ADDRESS,
     "--root-path": "gateways pass the paths of the API on as they are",
     "--served-model-name": "spec.model.name sets it",

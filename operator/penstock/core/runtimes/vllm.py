@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from penstock.core.runtimes.devices import rank_flags
 from penstock.core.runtimes.loaded_code import CODE_FLAGS, refused_code
-from penstock.core.runtimes.runtime import Argument, Runtime, option, serve_command
+from penstock.core.runtimes.runtime import Runtime, option, serve_command
 from penstock.core.runtimes.shared_arguments import (
     HTTP_ONLY,
     RESERVED_FLAGS,
@@ -33,24 +33,25 @@ from penstock.core.runtimes.shared_arguments import (
     speculation,
 )
 from penstock.core.spec.service import TERMINATION_OVERHEAD_S, Object, ServiceSpec
-from penstock.core.spec.settings import MAX_ADAPTERS, TRACING_ENDPOINT, VLLM, Settings
+from penstock.core.spec.settings import VLLM, Settings
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 
-MAX_RANK = "engine.lora.maxRank"
-RANK_ARGUMENT = option(MAX_RANK, "--max-lora-rank", values=(1, 8, 16, 32, 64, 128, 256, 320, 512))
+RANK_ARGUMENT = option(
+    "engine.lora.maxRank", "--max-lora-rank", values=(1, 8, 16, 32, 64, 128, 256, 320, 512)
+)
 
 ARGUMENTS = (
-    *(RANK_ARGUMENT if MAX_RANK in argument.paths else argument for argument in SHARED),
+    *(RANK_ARGUMENT if argument.paths == RANK_ARGUMENT.paths else argument for argument in SHARED),
     option("engine.quantization.method", "--quantization"),
     option("engine.kvCache.dtype", "--kv-cache-dtype"),
     speculation(),
     parser("engine.parsers.toolCall", "--tool-call-parser", "--enable-auto-tool-choice"),
     parser("engine.parsers.reasoning", "--reasoning-parser"),
-    Argument(
-        (TRACING_ENDPOINT,),
-        ("--otlp-traces-endpoint",),
-        lambda s: [f"--otlp-traces-endpoint={s[TRACING_ENDPOINT].rstrip('/')}/v1/traces"],
+    option(
+        "tracing.exporterEndpoint",
+        "--otlp-traces-endpoint",
+        text=lambda url: f"{url.rstrip('/')}/v1/traces",
     ),
 )
 
@@ -89,9 +90,9 @@ def environment(spec: ServiceSpec) -> list[Object]:
         # Otherwise all vLLM pods of a node bind their threads to the same cores.
         variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
         variables["OMP_NUM_THREADS"] = str(spec.resources.threads)
-    if MAX_ADAPTERS in spec.settings:
+    if "engine.lora.maxAdapters" in spec.settings:
         variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
-    if TRACING_ENDPOINT in spec.settings:
+    if "tracing.exporterEndpoint" in spec.settings:
         variables["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"  # its default is gRPC
     return [{"name": name, "value": value} for name, value in variables.items()]
 

@@ -2,7 +2,7 @@
 
 from penstock.core.spec.model_location import ModelLocation
 from penstock.core.spec.service import ServiceSpec
-from penstock.core.spec.settings import LORA_SOURCES, MAX_ADAPTERS, Settings
+from penstock.core.spec.settings import Settings
 
 
 def adapter_sources(spec: ServiceSpec) -> tuple[str, ...]:
@@ -10,9 +10,9 @@ def adapter_sources(spec: ServiceSpec) -> tuple[str, ...]:
 
     By default the volume of the model. A source within another one is left out.
     """
-    if MAX_ADAPTERS not in spec.settings:
+    if "engine.lora.maxAdapters" not in spec.settings:
         return ()
-    written = spec.settings.get(LORA_SOURCES) or _model_source(spec.model_uri)
+    written = spec.settings.get("engine.lora.sources") or _model_source(spec.model_uri)
     locations = {uri: ModelLocation.parse(uri) for uri in sorted(written, key=_depth)}
     outermost: list[str] = []
     for uri, location in locations.items():
@@ -29,8 +29,8 @@ def is_in_sources(uri: str, sources: tuple[str, ...]) -> bool:
 
 def written_sources(settings: Settings) -> dict[str, str]:
     """URIs of the written sources, by the path of their field in the spec."""
-    sources = settings.get(LORA_SOURCES, ())
-    return {f"spec.{LORA_SOURCES}[{index}]": uri for index, uri in enumerate(sources)}
+    sources = settings.get("engine.lora.sources", ())
+    return {f"spec.engine.lora.sources[{index}]": uri for index, uri in enumerate(sources)}
 
 
 def _model_source(uri: str) -> tuple[str, ...]:

@@ -4,13 +4,14 @@ From this list follow a revision's hash, the fields that its ControllerRevision 
 `rollout undo` restores.
 """
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.core.formats.quantity import canonical_quantity
 from penstock.core.spec.resources import ResourceSpec
 from penstock.core.spec.service import ServiceSpec
-from penstock.core.spec.settings import RUNTIME_TYPE, VLLM
+from penstock.core.spec.settings import VLLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,9 @@ REVISION_FIELDS = (
     RevisionField("tracing.samplerArg"),
 )
 
+# Paths of the settings of engine, runtime and tracing.
+SETTINGS = frozenset(field.path for field in REVISION_FIELDS if not field.attribute)
+
 # Fields whose default above does not hold for vLLM, which chooses by device and model: on the CPU, a block
 # has 128 tokens.
 VLLM_CHOOSES = ("engine.kvCache.blockSize", "engine.kvCache.prefixCaching.mode")
@@ -115,6 +119,12 @@ NOT_HASHED = (
 RECORDED = tuple(dict.fromkeys(field.path.partition(".")[0] for field in REVISION_FIELDS))
 
 
+def check_settings(paths: Collection[str]) -> None:
+    """Raise ValueError if a path is none of a setting's."""
+    if unknown := set(paths) - SETTINGS:
+        raise ValueError(f"{', '.join(sorted(unknown))}: not in REVISION_FIELDS")
+
+
 def hashed_document(spec: ServiceSpec) -> dict[str, Any]:
     """The values that the user's spec sets and that differ from the frozen defaults, by path.
 
@@ -130,7 +140,7 @@ def hashed_document(spec: ServiceSpec) -> dict[str, Any]:
 
 def _default(field: RevisionField, spec: ServiceSpec) -> Any:
     """The value that is left out of the hash."""
-    vllm_chooses = spec.settings.get(RUNTIME_TYPE) == VLLM and field.path in VLLM_CHOOSES
+    vllm_chooses = spec.settings.get("runtime.type") == VLLM and field.path in VLLM_CHOOSES
     return None if vllm_chooses else field.default
 
 
