@@ -65,12 +65,12 @@ def decode(model_dir: Path, threads: str) -> None:
     """Worker loop: reads seconds from its input and writes the measured rate to its output."""
     import torch
 
-    from penstock_engine import device
     from penstock_engine.core.sampling import SamplingParams
     from penstock_engine.core.step import ScheduledSequence, Step
-    from penstock_engine.cpu_threads import CpuThreads
-    from penstock_engine.runner import Runner
-    from penstock_engine.runner_config import RunnerConfig
+    from penstock_engine.execution.runner import Runner
+    from penstock_engine.execution.runner_config import RunnerConfig
+    from penstock_engine.machine import device
+    from penstock_engine.machine.cpu_threads import CpuThreads
 
     config = RunnerConfig(
         model_dir=model_dir, device="cpu", dtype=device.choose_dtype("auto", "cpu"),

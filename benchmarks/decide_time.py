@@ -27,7 +27,7 @@ from penstock.core.scaling.signals import (
     attended_tokens,
 )
 from penstock.core.spec.objectives import Objectives
-from penstock_engine.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
+from penstock_engine.contract.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 RULE = Sizing(prior=IterationModel(0.011, 7e-5, 3e-5, 1.2e-7))
 OBJECTIVES, BOUNDS = Objectives(2.0, 0.1), Bounds(1, 400)

@@ -14,9 +14,9 @@ import transformers
 from torch import nn
 
 from penstock_engine.core.step import ScheduledSequence, Step
+from penstock_engine.execution.paged_model import row_order
+from penstock_engine.execution.runner import Runner
 from penstock_engine.layers.moe import MixtureOfExperts
-from penstock_engine.paged_model import row_order
-from penstock_engine.runner import Runner
 
 # Router logits [positions, experts] by layer with experts.
 Logits = list[torch.Tensor]

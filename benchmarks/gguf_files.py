@@ -9,7 +9,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFWriter, TokenType, dequantize, quantize
 from safetensors.torch import load_file
 
-from penstock_engine.gguf_file.names import LAYER, SANDWICH, TOP
+from penstock_engine.checkpoints.gguf.names import LAYER, SANDWICH, TOP
 
 ARCHITECTURES = {
     "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma", "gemma2": "gemma2",

@@ -37,10 +37,10 @@ from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
+from penstock_engine.execution.runner import Runner
+from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import ONE_RANK, Layout
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
 
 BLOCK_SIZE = 16
 

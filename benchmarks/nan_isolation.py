@@ -29,10 +29,10 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.execution.runner import Runner
+from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.loop import EngineLoop, StepReport
 from penstock_engine.lora.checkpoint import Adapter, Factors
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
 
 VOCAB_SIZE, BAD_TOKEN = 64, 62
 SIZES = {"block_size": 4, "max_num_seqs": 8, "max_num_batched_tokens": 48, "max_model_len": 128}

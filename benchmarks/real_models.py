@@ -33,6 +33,7 @@ import transformers
 from greedy_equality import BLOCK_SIZE, NGRAM, room
 from verdicts import Reference, compare, first_difference
 
+from penstock_engine.checkpoints.weights import open_checkpoints
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
@@ -40,14 +41,13 @@ from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.device import KV_DTYPES
+from penstock_engine.execution.runner import Runner
+from penstock_engine.execution.runner_config import RunnerConfig
+from penstock_engine.machine.device import KV_DTYPES
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import Layout
 from penstock_engine.quantization.rounding import Quantization
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
-from penstock_engine.tokens import Tokenizer
-from penstock_engine.weights import open_checkpoints
+from penstock_engine.text.tokens import Tokenizer
 
 # Two prompts of each passage share their first block. With few lengths transformers can batch many prompts.
 PROMPT_TOKENS = (BLOCK_SIZE + 1, 24)

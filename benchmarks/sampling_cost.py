@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from penstock_engine import device
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.machine import device
 from penstock_engine.sampling.request_state import RequestStates
 from penstock_engine.sampling.sampler import sample
 

@@ -22,7 +22,7 @@ from real_engine import engine
 from rich.console import Console
 from rich.table import Table
 
-from penstock_engine.wire import TPOT_HEADER
+from penstock_engine.contract.wire import TPOT_HEADER
 
 STREAMS, OUTPUT_TOKENS = 4, 120
 PROMPT_TOKENS, PROMPT_EVERY_S = 1500, 0.7

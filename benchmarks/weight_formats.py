@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from penstock_engine.checkpoints.weights import PRODUCTS
 from penstock_engine.layers.attention import Span
 from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.kv_cache import KVCache
@@ -30,7 +31,6 @@ from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.quantization.linear_weight import make_linear_weight
 from penstock_engine.quantization.rounding import RoundToNearest
 from penstock_engine.quantization.weight import QuantizedWeight
-from penstock_engine.weights import PRODUCTS
 
 BLOCK_SIZE = 16
 CONTEXT_TOKENS = 256

@@ -21,7 +21,7 @@ from penstock.errors import KubeError
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
 from penstock.local.install import install_crds
-from penstock_engine.logs import RepeatLimit
+from penstock_engine.telemetry.logs import RepeatLimit
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "out" / "tests"  # what a full run writes about itself

@@ -18,16 +18,16 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 import typer
 from typer.exceptions import TyperException
 
-from penstock_engine import logs
-from penstock_engine.checkpoint import check_model
-from penstock_engine.command_line import translate_vllm_args
-from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
-from penstock_engine.file_access import refusing_unreadable_files
-from penstock_engine.preflight import Scope, bad_arguments, find_model, refusal
-from penstock_engine.preflight import preflight as judge
-from penstock_engine.serve_options import ServeOptions
+from penstock_engine.files.file_access import refusing_unreadable_files
+from penstock_engine.memory.model_files import check_model
+from penstock_engine.memory.preflight import Scope, bad_arguments, find_model, refusal
+from penstock_engine.memory.preflight import preflight as judge
+from penstock_engine.options.command_line import translate_vllm_args
+from penstock_engine.options.config import EngineConfig
+from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.startup import StartupTimer
+from penstock_engine.telemetry import logs
 
 STARTED_S = time.monotonic()
 
@@ -112,7 +112,7 @@ def _check_options(config: EngineConfig, options: ServeOptions) -> None:
     )  # fmt: skip
     has_defaults = (config.model_dir / GENERATION_FILE).is_file()
     if options.chat_template is None:
-        from penstock_engine.template import check_own_templates  # imports jinja2
+        from penstock_engine.text.template import check_own_templates  # imports jinja2
 
         check_own_templates(config.tokenizer_dir)
     if has_defaults or any(getattr(options, n) != getattr(NO_OPTIONS, n) for n in names):
@@ -218,8 +218,8 @@ def convert(
     out: Annotated[Path, typer.Argument(help="Folder to create.")],
 ) -> None:
     """Convert a GGUF file to a safetensors checkpoint in bfloat16, which loads faster."""
-    from penstock_engine.gguf_file.conversion import convert as convert_file
-    from penstock_engine.gguf_file.file import find_gguf
+    from penstock_engine.checkpoints.gguf.conversion import convert as convert_file
+    from penstock_engine.checkpoints.gguf.file import find_gguf
 
     try:
         with refusing_unreadable_files():

@@ -52,7 +52,7 @@ def tree(tmp_path: Path) -> Path:
         ("engine/penstock_engine/core/scheduler.py", "import torch", "engine core is pure"),
         ("engine/penstock_engine/core/blocks.py", "import socket", "engine core is pure"),
         (
-            "engine/penstock_engine/runner.py",
+            "engine/penstock_engine/execution/runner.py",
             "import penstock.core.scaling.by_kv.rule",
             "The engine knows nothing of the control plane",
         ),
@@ -82,9 +82,29 @@ def tree(tmp_path: Path) -> Path:
             "Layers of the gateway",
         ),
         (
+            "engine/penstock_engine/contract/wire.py",
+            "import prometheus_client",
+            "engine core is pure",
+        ),
+        (
             "engine/penstock_engine/layers/__init__.py",
             "import penstock_engine.server",
             "Engine layers",
+        ),
+        (
+            "engine/penstock_engine/files/file_access.py",
+            "import penstock_engine.memory.preflight",
+            "Engine layers",
+        ),
+        (
+            "operator/penstock/gateway/app.py",
+            "import penstock_engine.options.config",
+            "The control plane imports what it shares with the engine",
+        ),
+        (
+            "operator/penstock/gateway/app.py",
+            "import penstock_engine.core.scheduler",
+            "The control plane imports what it shares with the engine",
         ),
         (
             "operator/penstock/gateway/__init__.py",
@@ -114,9 +134,9 @@ def test_the_tree_as_it_stands_keeps_every_contract() -> None:
     ("module", "absent"),
     [
         ("penstock_engine.core.scheduler", ["torch", "numpy", "transformers"]),
-        ("penstock_engine.metric_specs", ["torch", "numpy", "prometheus_client"]),
-        ("penstock_engine.wire", ["torch", "numpy", "prometheus_client"]),
-        ("penstock_engine.preflight", ["torch", "transformers"]),
+        ("penstock_engine.contract.metric_specs", ["torch", "numpy", "prometheus_client"]),
+        ("penstock_engine.contract.wire", ["torch", "numpy", "prometheus_client"]),
+        ("penstock_engine.memory.preflight", ["torch", "transformers"]),
         ("penstock.core.scaling.by_kv.rule", ["pydantic", "kubernetes", "kopf"]),
         ("penstock.gateway.app", ["kopf", "torch"]),
         ("penstock.controller.app", ["torch", "transformers"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.observability import logs
-from penstock_engine import log_fields
+from penstock_engine.contract import log_fields
 
 ROOT = Path(__file__).parents[2]
 # Fields by the line's message and by the part of the tree that writes it.

@@ -7,7 +7,7 @@ from aiohttp.test_utils import TestServer
 
 from penstock.calibration.facts import facts
 from penstock.calibration.probe import ProbeFailed
-from penstock_engine.metric_specs import CACHE_CONFIG, MAX_SEQS
+from penstock_engine.contract.metric_specs import CACHE_CONFIG, MAX_SEQS
 
 CACHE = f'{CACHE_CONFIG.name}{{block_size="16",num_gpu_blocks="64"}} 1\n'
 

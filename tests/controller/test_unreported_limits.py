@@ -1,7 +1,7 @@
 """The operator's copy of the engines' default limits: an import contract keeps it from importing theirs."""
 
 from penstock.controller.objective_scaler import UNREPORTED_LIMITS
-from penstock_engine import batch_limits
+from penstock_engine.memory import batch_limits
 
 
 def test_the_limits_of_engines_that_report_none_are_the_engines_defaults() -> None:

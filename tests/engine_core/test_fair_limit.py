@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_engine.fair_limit import FairLimit
+from penstock_engine.http.fair_limit import FairLimit
 
 
 def fill(limit: FairLimit, owner: str) -> int:

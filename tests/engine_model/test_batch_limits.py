@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock_engine.batch_limits import candidates
+from penstock_engine.memory.batch_limits import candidates
 
 GIB = 2**30
 

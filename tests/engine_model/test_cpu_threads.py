@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from penstock_engine.cgroup import throttled_s
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence, Step
-from penstock_engine.cpu_threads import (
+from penstock_engine.execution.runner import Runner
+from penstock_engine.execution.runner_config import RunnerConfig
+from penstock_engine.machine.cgroup import throttled_s
+from penstock_engine.machine.cpu_threads import (
     MAX_PAUSE_S,
     WINDOW_S,
     CpuCounters,
@@ -19,8 +21,6 @@ from penstock_engine.cpu_threads import (
     allowed_threads,
     read_counters,
 )
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
 
 STEP_S = WINDOW_S / 5
 

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
-from penstock_engine.decode_graphs import DecodeBuffers, DecodeGraphs
-from penstock_engine.graph_sizes import SIZES, graph_bytes, most_rows, padded_size
+from penstock_engine.execution.decode_graphs import DecodeBuffers, DecodeGraphs
+from penstock_engine.execution.graph_sizes import SIZES, graph_bytes, most_rows, padded_size
+from penstock_engine.execution.paged_model import PagedModel
+from penstock_engine.execution.runner import Runner
+from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.kernels.cuda_graph import Compute
 from penstock_engine.layers.attention import StepAttention
 from penstock_engine.layers.paged_attention import PagedAttention
-from penstock_engine.paged_model import PagedModel
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
 
 BLOCK_SIZE, MAX_LEN = 4, 40
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from penstock_engine import device
 from penstock_engine.core.errors import ModelError
-from penstock_engine.device import (
+from penstock_engine.machine import device
+from penstock_engine.machine.device import (
     DeviceMemory,
     activation_bytes,
     choose_device,
@@ -261,7 +261,7 @@ def test_attention_takes_no_more_than_is_counted(ends: list[int], num_new: int) 
 
 ALLOCATE = """
 import torch
-from penstock_engine.device import resident_bytes
+from penstock_engine.machine.device import resident_bytes
 from penstock_engine.layers.host_blocks import HostBlocks
 from penstock_engine.layers.kv_cache import KVCache
 before = resident_bytes()

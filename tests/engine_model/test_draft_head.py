@@ -16,8 +16,8 @@ from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
+from penstock_engine.execution.runner import Runner
+from penstock_engine.execution.runner_config import RunnerConfig
 
 CONFIG = transformers.LlamaConfig(
     vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1,

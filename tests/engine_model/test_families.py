@@ -8,10 +8,10 @@ import pytest
 import torch
 from families import FAMILIES
 
+from penstock_engine.checkpoints.loading import load_weights
 from penstock_engine.layers.attention import Span
 from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.kv_cache import KVCache
-from penstock_engine.loading import load_weights
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.models.registry import FAMILIES as REGISTRY

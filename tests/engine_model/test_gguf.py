@@ -14,15 +14,15 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFWriter,
 from gguf_files import write_gguf
 from safetensors.torch import load_file, save_file
 
-from penstock_engine.checkpoint import check_model
+from penstock_engine.checkpoints.gguf.checkpoint import GgufCheckpoint
+from penstock_engine.checkpoints.gguf.reader import CheckedReader
+from penstock_engine.checkpoints.loading import load_weights
+from penstock_engine.checkpoints.weights import open_checkpoints
 from penstock_engine.core.errors import ModelError
-from penstock_engine.gguf_file.checkpoint import GgufCheckpoint
-from penstock_engine.gguf_file.reader import CheckedReader
-from penstock_engine.loading import load_weights
+from penstock_engine.memory.model_files import check_model
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.models.shard import Layout
-from penstock_engine.weights import open_checkpoints
 
 FAMILIES = {
     "llama": Family("Llama", {"head_dim": 32, "rope_parameters": LLAMA3}),

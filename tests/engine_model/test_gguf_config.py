@@ -9,8 +9,8 @@ import pytest
 from gguf import GGUFWriter
 from gguf.constants import Keys
 
+from penstock_engine.checkpoints.gguf.config import HEAD_LENGTHS, KEYS, REFUSED
 from penstock_engine.core.errors import ModelError
-from penstock_engine.gguf_file.config import HEAD_LENGTHS, KEYS, REFUSED
 from penstock_engine.models.config import ModelConfig
 
 SIZES = {

@@ -45,7 +45,7 @@ def test_kernels_compile_for_cuda() -> None:
 
 def test_a_cpu_engine_does_not_import_triton() -> None:
     """Importing Triton would cost time and memory at every start, and it is not always installed."""
-    code = "import sys, penstock_engine.runner; print('triton' in sys.modules)"
+    code = "import sys, penstock_engine.execution.runner; print('triton' in sys.modules)"
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     env.pop("TRITON_INTERPRET", None)
     result = subprocess.run(

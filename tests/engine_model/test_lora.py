@@ -13,11 +13,11 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
+from penstock_engine.execution.runner import Runner
+from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.lora.adapter_files import AdapterFolder
 from penstock_engine.lora.checkpoint import AdapterCheckpoint, read_adapter
 from penstock_engine.make_model.adapters import make_adapter as make_random
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
 
 SIZES = {"num_blocks": 96, "block_size": 8, "max_model_len": 128, "max_num_seqs": 8}
 RANK, ALPHA = 4, 6.0

@@ -10,8 +10,8 @@ from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
+from penstock_engine.execution.runner import Runner
+from penstock_engine.execution.runner_config import RunnerConfig
 
 SIZES = {"block_size": 4, "max_model_len": 96, "max_num_seqs": 3, "max_num_batched_tokens": 32}
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from penstock_engine.checkpoints.weights import SINGLE_NAME
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import SequenceOutput
-from penstock_engine.weights import SINGLE_NAME
 
 
 @pytest.mark.parametrize("name", campaign.VARIANTS)

@@ -9,8 +9,8 @@ from families import FAMILIES
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from penstock_engine.checkpoint import check_tensors
 from penstock_engine.core.errors import ModelError
+from penstock_engine.memory.model_files import check_tensors
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.models.draft_head import DraftHeadDecoder

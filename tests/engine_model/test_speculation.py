@@ -13,8 +13,8 @@ from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
+from penstock_engine.execution.runner import Runner
+from penstock_engine.execution.runner_config import RunnerConfig
 
 NGRAM = SpeculationConfig(method="ngram", num_speculative_tokens=4, prompt_lookup_min=1)
 SUFFIX = SpeculationConfig(method="suffix", num_speculative_tokens=4)

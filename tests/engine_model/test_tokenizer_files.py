@@ -10,9 +10,9 @@ from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.template import check_own_templates
-from penstock_engine.tokenizer_files import check_tokenizer
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.template import check_own_templates
+from penstock_engine.text.tokenizer_files import check_tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 TURN_END = {
     "__type": "AddedToken", "content": "<|im_end|>", "lstrip": False, "normalized": False,

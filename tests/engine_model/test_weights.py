@@ -9,11 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from penstock_engine.checkpoints.loading import load_weights, warn_of_unused_head
+from penstock_engine.checkpoints.weights import checkpoint_files, read_headers
 from penstock_engine.core.errors import ModelError
-from penstock_engine.loading import load_weights, warn_of_unused_head
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
-from penstock_engine.weights import checkpoint_files, read_headers
 
 
 @pytest.fixture

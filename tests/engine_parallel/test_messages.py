@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import BlockCopies, ScheduledSequence
-from penstock_engine.lora.checkpoint import Factors
-from penstock_engine.models.shard import Layout
-from penstock_engine.parallel.messages import (
+from penstock_engine.execution.parallel.messages import (
     MAX_MESSAGE_BYTES,
     AddAdapter,
     AddFactors,
@@ -28,7 +26,9 @@ from penstock_engine.parallel.messages import (
     decode,
     encode,
 )  # fmt: skip
-from penstock_engine.runner_config import RunnerConfig
+from penstock_engine.execution.runner_config import RunnerConfig
+from penstock_engine.lora.checkpoint import Factors
+from penstock_engine.models.shard import Layout
 
 PART = RankConfig(
     rank=1,
@@ -116,7 +116,7 @@ def test_a_message_that_is_too_long_is_not_read() -> None:
 
 
 def test_a_message_that_is_too_long_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock_engine.parallel.messages.MAX_MESSAGE_BYTES", 3)
+    monkeypatch.setattr("penstock_engine.execution.parallel.messages.MAX_MESSAGE_BYTES", 3)
     encode(RemoveAdapter("abc"))
     with pytest.raises(ValueError, match="a message of 4 bytes"):
         encode(RemoveAdapter("abcd"))

@@ -13,12 +13,12 @@ from greedy_equality import FAMILIES
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.execution.paged_model import PagedModel
+from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import ONE_RANK, Layout, make_shards
-from penstock_engine.paged_model import PagedModel
 from penstock_engine.quantization.rounding import Quantization
-from penstock_engine.runner_config import RunnerConfig
 
 BLOCK_SIZE = 8
 NUM_BLOCKS = 24

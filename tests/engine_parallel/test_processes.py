@@ -19,10 +19,10 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
+from penstock_engine.execution.runner import Runner
+from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.models.shard import ONE_RANK, Layout
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
 
 # Few blocks, so that some are evicted to the host and some sequences are preempted.
 SIZES: dict[str, Any] = {
@@ -76,7 +76,7 @@ def generate(
 def workers() -> list[psutil.Process]:
     """Live children: a process that ran other tests before may have dead ones."""
     alive = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
-    return [p for p in alive if "penstock_engine.parallel.worker" in p.cmdline()]
+    return [p for p in alive if "penstock_engine.execution.parallel.worker" in p.cmdline()]
 
 
 def all_end(processes: list[psutil.Process]) -> bool:
@@ -190,7 +190,9 @@ def test_an_adapter_larger_than_a_message_is_added(
     with closing(load(family_dir("qwen3"), Layout(2))) as runner:
         adapter = make_adapter(runner.adapters.targets)
         limit_bytes = adapter.num_bytes // 4
-        monkeypatch.setattr("penstock_engine.parallel.messages.MAX_MESSAGE_BYTES", limit_bytes)
+        monkeypatch.setattr(
+            "penstock_engine.execution.parallel.messages.MAX_MESSAGE_BYTES", limit_bytes
+        )
         runner.adapters.add("a", adapter)
         outputs, _ = generate(runner, adapter="a", temperature=0.0)
     alone = load(family_dir("qwen3"), ONE_RANK)
@@ -210,7 +212,7 @@ def test_a_stopped_worker_is_logged_while_rank_0_waits(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock_engine.parallel.workers.SLOW_STEP_S", 0.5)
+    monkeypatch.setattr("penstock_engine.execution.parallel.workers.SLOW_STEP_S", 0.5)
     caplog.set_level("INFO")
     with closing(load(family_dir("qwen3"), Layout(2))) as runner:
         expected, _ = generate(runner)
@@ -234,7 +236,9 @@ def test_a_stopped_worker_does_not_hold_up_what_is_sent_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The messages exceed the socket's buffer, so the send itself must time out."""
-    monkeypatch.setattr("penstock_engine.parallel.workers.STEP_TIMEOUT", timedelta(seconds=0.5))
+    monkeypatch.setattr(
+        "penstock_engine.execution.parallel.workers.STEP_TIMEOUT", timedelta(seconds=0.5)
+    )
     with closing(load(family_dir("qwen3"), Layout(2))) as runner:
         adapter = make_adapter(runner.adapters.targets)
         [worker] = workers()

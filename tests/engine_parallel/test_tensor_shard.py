@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock_engine.checkpoints.tensor_shard import ShardRange, TensorShard
 from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.matrix import QuantizedMatrix
-from penstock_engine.tensor_shard import ShardRange, TensorShard
 
 
 @st.composite

@@ -12,14 +12,14 @@ from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import BlockCopies, TokenLogprobs
+from penstock_engine.execution.paged_model import PagedModel
+from penstock_engine.execution.runner import Runner
+from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.kernels.kv_quant import dequantize_kv, quantize_kv
 from penstock_engine.kernels.kv_write import kv_write_reference
 from penstock_engine.layers.attention import QKV, AttentionShape, Span
 from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.kv_cache import KVCache
-from penstock_engine.paged_model import PagedModel
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
 
 KV_DTYPES = (torch.int8, torch.float8_e4m3fn)
 SHAPE = (2, 12, 4, 3, 16)

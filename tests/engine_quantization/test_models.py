@@ -10,15 +10,15 @@ from greedy_equality import FAMILIES, Setting, compare, generate, make_prompts, 
 from quantized_equality import FORMATS, PRODUCTS, campaign, quantize
 from safetensors.torch import load_file, save_file
 
-from penstock_engine.checkpoint import check_model, check_tensors
+from penstock_engine.checkpoints.weights import checkpoint_files, read_headers, shapes_and_bytes
 from penstock_engine.core.errors import ModelError
+from penstock_engine.execution.paged_model import PagedModel
+from penstock_engine.execution.runner_config import RunnerConfig
+from penstock_engine.memory.model_files import check_model, check_tensors
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.parameters import model_parameters
-from penstock_engine.paged_model import PagedModel
 from penstock_engine.quantization.rounding import Quantization, RoundToNearest
 from penstock_engine.quantization.weight import QuantizedWeight
-from penstock_engine.runner_config import RunnerConfig
-from penstock_engine.weights import checkpoint_files, read_headers, shapes_and_bytes
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 

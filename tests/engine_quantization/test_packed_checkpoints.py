@@ -11,6 +11,12 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from penstock_engine.checkpoints.weights import (
+    SINGLE_NAME,
+    Checkpoint,
+    checkpoint_files,
+    read_headers,
+)
 from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.formats.fields import check_group_size
 from penstock_engine.quantization.formats.float8 import dense_matrix
@@ -19,7 +25,6 @@ from penstock_engine.quantization.linear_weight import make_linear_weight
 from penstock_engine.quantization.matrix import QuantizedMatrix
 from penstock_engine.quantization.scheme import Scheme
 from penstock_engine.quantization.weight import QuantizedWeight
-from penstock_engine.weights import SINGLE_NAME, Checkpoint, checkpoint_files, read_headers
 
 CHECKPOINTS = {path.stem: path for path in Path(__file__).with_name("checkpoints").iterdir()}
 

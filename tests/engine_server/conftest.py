@@ -10,19 +10,19 @@ import httpx
 import pytest
 from engine_server import launched_engine
 
-from penstock_engine.config import EngineConfig
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.step import SequenceOutput, Step
-from penstock_engine.device import DeviceMemory
-from penstock_engine.memory_plan import plan_memory
-from penstock_engine.serve_options import ServeOptions
+from penstock_engine.machine.device import DeviceMemory
+from penstock_engine.memory.plan import plan_memory
+from penstock_engine.options.config import EngineConfig
+from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import AsyncEngine
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.state import ServerState
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 # Serves a fake runner in this process. Keyword arguments: fields of EngineConfig and ServeOptions.
 ServeRunner = Callable[..., httpx.AsyncClient]

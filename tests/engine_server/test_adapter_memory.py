@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
-from penstock_engine.device import DeviceMemory
 from penstock_engine.lora.adapter_files import AdapterFolder
 from penstock_engine.lora.checkpoint import Adapter
-from penstock_engine.memory_plan import plan_memory
+from penstock_engine.machine.device import DeviceMemory
+from penstock_engine.memory.plan import plan_memory
+from penstock_engine.options.config import EngineConfig
 from penstock_engine.server.adapter_memory import MAX_READS
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.async_engine import now_s

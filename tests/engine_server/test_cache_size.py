@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock_engine.config import EngineConfig
-from penstock_engine.device import DeviceMemory
-from penstock_engine.flag_values import FIT
-from penstock_engine.memory_plan import plan_memory
+from penstock_engine.machine.device import DeviceMemory
+from penstock_engine.memory.plan import plan_memory
+from penstock_engine.options.config import EngineConfig
+from penstock_engine.options.flag_values import FIT
 
 MIB = 2**20
 GIB = 2**30

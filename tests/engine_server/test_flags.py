@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from typer import BadParameter
 
-from penstock_engine.command_line import translate_vllm_args
 from penstock_engine.core.step import SequenceOutput, Step
-from penstock_engine.flag_values import FIT, context_length, json_object, json_texts
-from penstock_engine.serve_options import ServeOptions
+from penstock_engine.options.command_line import translate_vllm_args
+from penstock_engine.options.flag_values import FIT, context_length, json_object, json_texts
+from penstock_engine.options.serve_options import ServeOptions
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
 SHORT = {"prompt": "The engine", "max_tokens": 2}

@@ -10,9 +10,9 @@ import malformed_requests
 import pytest
 from fastapi import FastAPI
 
-from penstock_engine.config import EngineConfig
 from penstock_engine.core.step import SequenceOutput, Step
-from penstock_engine.serve_options import ServeOptions
+from penstock_engine.options.config import EngineConfig
+from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.openapi import openapi_document
 
 

@@ -12,11 +12,11 @@ import pytest
 from gguf import GGUFWriter
 from gguf_files import write_gguf
 
+from penstock_engine.checkpoints.gguf import tokenizer as gguf_tokenizer
+from penstock_engine.checkpoints.gguf.file import read_gguf
+from penstock_engine.checkpoints.gguf.pre_tokenizer import PRE_TOKENIZERS
 from penstock_engine.core.errors import ModelError
-from penstock_engine.gguf_file import tokenizer as gguf_tokenizer
-from penstock_engine.gguf_file.file import read_gguf
-from penstock_engine.gguf_file.pre_tokenizer import PRE_TOKENIZERS
-from penstock_engine.tokens import ChatTemplateError, Tokenizer
+from penstock_engine.text.tokens import ChatTemplateError, Tokenizer
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
 TEXT = "One queue, 1234 requests: naïve 日本語 <|im_start|>user\n  two  spaces"
@@ -78,8 +78,8 @@ def test_the_tokenizer_equals_that_of_the_folder(model_dir: Path, gguf_path: Pat
 def test_preflight_accepts_the_file_without_torch(gguf_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; "
-        "from penstock_engine.config import EngineConfig; "
-        "from penstock_engine.preflight import preflight; "
+        "from penstock_engine.options.config import EngineConfig; "
+        "from penstock_engine.memory.preflight import preflight; "
         f"verdict = preflight(EngineConfig(model_dir=Path({str(gguf_path)!r}))); "
         "assert not {'torch', 'transformers'} & set(sys.modules); "
         "import json; print(json.dumps(verdict))"

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 import uvicorn
 
-from penstock_engine.connections_by_address import ConnectionsByAddress
-from penstock_engine.http_protocol import MAX_HEADER_LINES, BoundedProtocol
+from penstock_engine.http.connections_by_address import ConnectionsByAddress
+from penstock_engine.http.protocol import MAX_HEADER_LINES, BoundedProtocol
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 SLOW_REQUEST = REQUEST.replace(b"/", b"/slow", 1)

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock_engine import log_fields
+from penstock_engine.contract import log_fields
 from penstock_engine.core.step import SequenceOutput, Step
 
 LONG = {"prompt": "The engine", "max_tokens": 1500, "ignore_eos": True, "stream": True}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock_engine.logs import (
+from penstock_engine.telemetry.logs import (
     MAX_REPEATS,
     REPEAT_PERIOD_S,
     JsonFormatter,

@@ -14,7 +14,7 @@ from penstock_engine.make_model import train
 from penstock_engine.make_model.corpus import Pair, read_corpus
 from penstock_engine.make_model.make import make
 from penstock_engine.make_model.tokenizer import train_tokenizer
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 DOCUMENT = """# Rivers
 

@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from penstock_engine.contract.wire import SSE_DONE
 from penstock_engine.server.messages.answer import MessagesDialect
 from penstock_engine.server.messages.request import MessagesRequest
-from penstock_engine.wire import SSE_DONE
 
 BODY: dict[str, Any] = {
     "model": "soup",

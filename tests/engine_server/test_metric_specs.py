@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock_engine import metric_specs, metric_types
+from penstock_engine.contract import metric_specs, metric_types
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,15 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock_engine.config import EngineConfig
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import SequenceOutput
-from penstock_engine.device import DeviceMemory
-from penstock_engine.memory_plan import plan_memory
+from penstock_engine.machine.device import DeviceMemory
+from penstock_engine.memory.plan import plan_memory
 from penstock_engine.models.config import ModelConfig
+from penstock_engine.options.config import EngineConfig
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.request_record import RequestRecord
 

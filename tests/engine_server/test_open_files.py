@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from penstock_engine.open_files import allow_open_files
+from penstock_engine.http.open_files import allow_open_files
 
 INFINITE = resource.RLIM_INFINITY
 

@@ -20,7 +20,7 @@ def lines_of(answer: httpx.Response) -> Iterator[str]:
 
 def workers_of(pid: int) -> list[psutil.Process]:
     children = psutil.Process(pid).children()
-    return [p for p in children if "penstock_engine.parallel.worker" in p.cmdline()]
+    return [p for p in children if "penstock_engine.execution.parallel.worker" in p.cmdline()]
 
 
 def all_end(processes: list[psutil.Process]) -> bool:

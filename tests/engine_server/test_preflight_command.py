@@ -13,7 +13,7 @@ from engine_server.preflight_models import (
     with_file,
 )
 
-from penstock_engine.preflight import find_model
+from penstock_engine.memory.preflight import find_model
 
 
 def test_a_template_that_cannot_be_compiled_is_refused(folder: Path) -> None:
@@ -53,8 +53,8 @@ def test_the_command_exits_with_1_on_an_error(model_dir: Path, tmp_path: Path) -
 
 def test_preflight_imports_neither_torch_nor_transformers(model_dir: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from penstock_engine.config import EngineConfig; "
-        "from penstock_engine.preflight import preflight; "
+        "import sys; from pathlib import Path; from penstock_engine.options.config import EngineConfig; "
+        "from penstock_engine.memory.preflight import preflight; "
         f"assert preflight(EngineConfig(model_dir=Path({str(model_dir)!r})), "
         f"memory_limit_bytes={4 * GIB})['ok']; "
         f"assert preflight(EngineConfig(model_dir=Path({str(model_dir)!r}), device='cuda'), "

@@ -11,11 +11,11 @@ from engine_server.preflight_models import (
 )
 from safetensors.torch import load_file, save_file
 
-from penstock_engine.config import EngineConfig
 from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.memory.preflight import preflight
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.parameters import checkpoint_tensors, draft_head_parameters
-from penstock_engine.preflight import preflight
+from penstock_engine.options.config import EngineConfig
 
 
 def write_draft_head(folder: Path, hidden_size: int, fc: tuple[int, int]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from engine_server.preflight_models import GIB, MIB, config_with
 
-from penstock_engine.config import EngineConfig
-from penstock_engine.preflight import preflight
+from penstock_engine.memory.preflight import preflight
+from penstock_engine.options.config import EngineConfig
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2])

@@ -20,8 +20,8 @@ from engine_server.preflight_models import (
 )
 from safetensors.torch import load_file, save_file
 
-from penstock_engine.config import EngineConfig
-from penstock_engine.preflight import preflight
+from penstock_engine.memory.preflight import preflight
+from penstock_engine.options.config import EngineConfig
 
 
 def cut_weights(folder: Path) -> None:

@@ -8,8 +8,8 @@ from engine_server.preflight_models import GIB, config_with, delete_files, with_
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from penstock_engine.config import EngineConfig
-from penstock_engine.preflight import preflight
+from penstock_engine.memory.preflight import preflight
+from penstock_engine.options.config import EngineConfig
 
 
 def test_the_verdict_has_sizes_of_weights_and_cache(model_dir: Path) -> None:

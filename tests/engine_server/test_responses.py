@@ -6,13 +6,13 @@ from typing import Any
 import httpx
 import pytest
 
+from penstock_engine.contract.wire import SSE_DONE
 from penstock_engine.server.deltas import Delta, message_deltas
 from penstock_engine.server.responses.answer import ResponsesDialect
 from penstock_engine.server.responses.custom_calls import CustomCalls
 from penstock_engine.server.responses.items import as_input, item
 from penstock_engine.server.responses.request import ResponsesRequest
 from penstock_engine.server.responses.store import ResponseStore
-from penstock_engine.wire import SSE_DONE
 
 ASK = "What is a penstock?"
 BODY: dict[str, Any] = {"model": "soup", "input": ASK, "max_output_tokens": 12, "temperature": 0}

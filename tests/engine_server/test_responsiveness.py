@@ -14,7 +14,7 @@ from penstock_engine.server.answers import frame
 from penstock_engine.server.bodies import read_object
 from penstock_engine.server.responses import answer as responses
 from penstock_engine.server.responses.answer import ResponsesDialect
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 TIMEOUT_S = 30
 MESSAGES = [{"role": "user", "content": "x"}]

@@ -13,8 +13,8 @@ from tokenizers import decoders, models
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.core.step import SequenceOutput, Step
-from penstock_engine.text_stream import MAX_HELD_TOKENS, TextStream
-from penstock_engine.tokens import ChatTemplateError, Tokenizer
+from penstock_engine.text.text_stream import MAX_HELD_TOKENS, TextStream
+from penstock_engine.text.tokens import ChatTemplateError, Tokenizer
 
 TEXT = "The pipe — 管道 🚰 — feeds: “naïve” Ωmega, 👩‍👩‍👧 end."
 

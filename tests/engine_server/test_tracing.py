@@ -12,9 +12,9 @@ from otlp_collector import Collector, attributes, contains, duration_s, running_
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock_engine.core.step import SequenceOutput, Step
-from penstock_engine.exposition import OPENMETRICS
 from penstock_engine.server.tracing import Tracer
-from penstock_engine.traces import is_enabled
+from penstock_engine.telemetry.exposition import OPENMETRICS
+from penstock_engine.telemetry.traces import is_enabled
 
 TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

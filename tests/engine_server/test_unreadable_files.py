@@ -13,7 +13,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 import penstock_engine.server.option_checks
-import penstock_engine.template  # noqa: F401
+import penstock_engine.text.template  # noqa: F401
 from penstock_engine.cli import app
 
 NOBODY = 65534

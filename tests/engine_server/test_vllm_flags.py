@@ -9,11 +9,11 @@ import httpx
 import pytest
 from typer import BadParameter
 
-from penstock_engine.command_line import translate_vllm_args
-from penstock_engine.flag_values import count
-from penstock_engine.lora_modules import LoraModule, read_lora_modules
-from penstock_engine.serve_options import ServeOptions
-from penstock_engine.template import loops_over_content
+from penstock_engine.options.command_line import translate_vllm_args
+from penstock_engine.options.flag_values import count
+from penstock_engine.options.lora_modules import LoraModule, read_lora_modules
+from penstock_engine.options.serve_options import ServeOptions
+from penstock_engine.text.template import loops_over_content
 
 PARTS = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
 LOOP = "{% for m in messages %}{% for part in m.content %}<{{ part.text }}>{% endfor %}{% endfor %}"

@@ -19,7 +19,7 @@ from penstock_engine.structured.grammar import Grammar
 from penstock_engine.structured.limits import make_matcher, make_tokenizer
 from penstock_engine.structured.number_limit import NumberLimit
 from penstock_engine.structured.worker import check_grammar
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 model_dir = launched_engine.model_dir
 launch = launched_engine.launch

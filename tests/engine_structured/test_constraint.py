@@ -16,7 +16,7 @@ from penstock_engine.structured.grammar import (
     lark_string,
     regex_grammar,
 )
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 ENDS = frozenset({0, 2})  # end-of-sequence tokens of the tiny model: <|endoftext|>, <|im_end|>
 # Digits are listed instead of \d, because llguidance and Python may know different Unicode versions.

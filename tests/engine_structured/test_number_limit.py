@@ -11,7 +11,7 @@ from penstock_engine.structured.grammar import (
     regex_grammar,
 )
 from penstock_engine.structured.number_limit import MAX_DIGITS
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 DIGITS = "1" * MAX_DIGITS
 

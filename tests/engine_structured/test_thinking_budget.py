@@ -5,7 +5,7 @@ from typing import Any
 from penstock_engine.core.constraint import Constraint
 from penstock_engine.structured.grammar import after_reasoning, choice_grammar, lark_string
 from penstock_engine.structured.thinking_budget import MAX_ROLLBACK_TOKENS, ThinkingBudget
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 
 def budget(

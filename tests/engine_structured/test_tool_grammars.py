@@ -20,7 +20,7 @@ from penstock_engine.parsers.tool_format import (
 )
 from penstock_engine.structured.grammar import json_schema_grammar
 from penstock_engine.structured.tool_calls import to_lark, tool_call_grammar
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 FORMATS = {
     "hermes": HERMES,

@@ -9,7 +9,7 @@ from penstock.observability.alerts import groups
 from penstock.observability.alerts.rules import Record
 from penstock.observability.dashboards.promql import labels_of
 from penstock.observability.metrics import gateway, operator
-from penstock_engine import metric_specs as engine
+from penstock_engine.contract import metric_specs as engine
 
 NAME = re.compile(r"\b(?:penstock|vllm)[_:][a-z0-9_:]+")
 SELECTOR = re.compile(r"\b((?:penstock|vllm)[_:][a-z0-9_:]+)\{([^}]*)\}")

@@ -8,7 +8,7 @@ import yaml
 from penstock.local import prometheus
 from penstock.observability.dashboards.promql import ENGINES, SERVICES
 from penstock.observability.metrics import gateway, operator
-from penstock_engine import metric_specs as engine
+from penstock_engine.contract import metric_specs as engine
 
 REPLICAS = {
     f'{operator.READY_REPLICAS.name}{{service="a/chat",revision="{revision}",variant="",pod="{pod}"}}'

@@ -9,7 +9,7 @@ from observability.test_names import LABELS
 from penstock.observability.alerts import groups
 from penstock.observability.alerts.services import UNROUTED_REASONS
 from penstock.observability.metrics import gateway, operator
-from penstock_engine import metric_specs as engine
+from penstock_engine.contract import metric_specs as engine
 
 FOLDER = Path(__file__).parents[2] / "docs/runbooks"
 ALERTS = sorted({alert.name for alert in groups.ALERTS})

@@ -18,7 +18,7 @@ from verdicts import Reference
 
 from penstock.clients.caches import cache_root
 from penstock.local import chat_model
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "PENSTOCK_REAL_MODELS"

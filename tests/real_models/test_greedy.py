@@ -10,11 +10,11 @@ from real_models import generate, round_weights
 from safetensors.torch import load_file
 from verdicts import compare
 
+from penstock_engine.checkpoints.weights import open_checkpoints
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import Layout
 from penstock_engine.quantization.rounding import Quantization
-from penstock_engine.weights import open_checkpoints
 
 NEW_TOKENS = 16
 NGRAM = SpeculationConfig(method="ngram", num_speculative_tokens=4, prompt_lookup_min=1)

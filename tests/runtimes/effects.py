@@ -241,7 +241,11 @@ def worker_processes(num_ranks: int) -> Any:
 
     def check(engine: Engine) -> None:
         children = psutil.Process(engine.process.pid).children()
-        ranks = [each for each in children if "penstock_engine.parallel.worker" in each.cmdline()]
+        ranks = [
+            each
+            for each in children
+            if "penstock_engine.execution.parallel.worker" in each.cmdline()
+        ]
         assert len(ranks) == num_ranks - 1
         assert engine.complete()["choices"]
 

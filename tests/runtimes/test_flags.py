@@ -12,9 +12,9 @@ from runtimes.service_engine import Engine, preflight, running_engine
 
 from penstock.core.runtimes.page import EXTRA_FLAGS
 from penstock.core.runtimes.penstock import PREFLIGHT_FLAGS, RUNTIME
-from penstock_engine.config import EngineConfig
-from penstock_engine.field_names import FIELDS
-from penstock_engine.serve_options import ServeOptions
+from penstock_engine.options.config import EngineConfig
+from penstock_engine.options.field_names import FIELDS
+from penstock_engine.options.serve_options import ServeOptions
 
 MODEL = "MODEL"  # the argument that is no flag
 # Their effect needs a GPU, or is on the address at which the test reaches the engine.

@@ -12,7 +12,7 @@ from gateway.conftest import Engine, answer, service
 from otlp_collector import Collector, attributes, contains, duration_s
 
 from penstock.gateway.telemetry.tracing import RequestTracer
-from penstock_engine.wire import REQUEST_ID_HEADER
+from penstock_engine.contract.wire import REQUEST_ID_HEADER
 
 NUM_REQUESTS = 10
 REQUEST_ID = f"request-{NUM_REQUESTS - 1}"

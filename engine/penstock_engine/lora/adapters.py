@@ -13,6 +13,8 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import nn
 
+from penstock_engine.checkpoints.tensor_shard import TensorShard
+from penstock_engine.checkpoints.weights import PACKED, renamed
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.transfer import send
@@ -28,8 +30,6 @@ from penstock_engine.lora.lora_product import (
 )
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import Shard
-from penstock_engine.tensor_shard import TensorShard
-from penstock_engine.weights import PACKED, renamed
 
 # Projections that an adapter can change: those of attention and of dense MLPs.
 ADAPTABLE = ("qkv_proj", "o_proj", "gate_up_proj", "up_proj", "down_proj")

@@ -7,10 +7,10 @@ from typing import Any, BinaryIO
 
 import torch
 
+from penstock_engine.checkpoints.weights import ITEM_BYTES
 from penstock_engine.core.errors import ModelError
-from penstock_engine.json_parse import parse_json
+from penstock_engine.files.json_parse import parse_json
 from penstock_engine.lora.adapter_files import WEIGHTS_NAME, read_bytes
-from penstock_engine.weights import ITEM_BYTES
 
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from penstock_engine.checkpoints.weights import Checkpoint
 from penstock_engine.lora.adapter_files import CONFIG_NAME, WEIGHTS_NAME
 from penstock_engine.lora.adapters import targets_of
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.weights import Checkpoint
 
 # Frobenius norm of an adapter's product relative to the weight's. With 8, each of 20 adapters of the demo's
 # model and of a barely trained one changed every greedy answer; with 4, some answers were equal.

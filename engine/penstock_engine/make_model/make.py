@@ -9,11 +9,11 @@ import transformers
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from penstock_engine.device import num_threads
+from penstock_engine.checkpoints.weights import checkpoint_files
+from penstock_engine.machine.device import num_threads
 from penstock_engine.make_model.corpus import read_corpus
 from penstock_engine.make_model.tokenizer import END_OF_TEXT, TURN_END, train_tokenizer
 from penstock_engine.make_model.train import TrainingResult, make_stream, train
-from penstock_engine.weights import checkpoint_files
 
 MAX_VOCAB_SIZE = 8192
 MAX_POSITION_EMBEDDINGS = 4096

@@ -11,8 +11,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from penstock_engine.checkpoints.weights import INDEX_NAME, checkpoint_files
 from penstock_engine.lora.adapter_files import CONFIG_NAME, WEIGHTS_NAME
-from penstock_engine.weights import INDEX_NAME, checkpoint_files
 
 A_SUFFIX, B_SUFFIX = ".lora_A.weight", ".lora_B.weight"
 

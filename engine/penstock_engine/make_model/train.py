@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from penstock_engine.device import choose_dtype
+from penstock_engine.machine.device import choose_dtype
 from penstock_engine.make_model.corpus import Corpus
 from penstock_engine.make_model.tokenizer import END_OF_TEXT
 

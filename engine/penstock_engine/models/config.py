@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from penstock_engine.checkpoints.gguf.config import make_config
+from penstock_engine.checkpoints.gguf.file import find_gguf, read_gguf
+from penstock_engine.checkpoints.weights import PRODUCTS
 from penstock_engine.core.errors import ModelError
-from penstock_engine.file_access import check_searchable
-from penstock_engine.gguf_file.config import make_config
-from penstock_engine.gguf_file.file import find_gguf, read_gguf
-from penstock_engine.json_file import read_json_object
+from penstock_engine.files.file_access import check_searchable
+from penstock_engine.files.json_file import read_json_object
 from penstock_engine.models.fields import (
     config_error,
     read_count,
@@ -22,7 +23,6 @@ from penstock_engine.models.rope import RopeConfig, max_model_len, parse_ropes
 from penstock_engine.quantization.formats.parse import checkpoint_method, parse_format
 from penstock_engine.quantization.rounding import Quantization, RoundToNearest
 from penstock_engine.quantization.scheme import Scheme
-from penstock_engine.weights import PRODUCTS
 
 Activation = Literal["silu", "gelu", "gelu_new", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh")

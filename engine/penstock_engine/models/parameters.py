@@ -6,12 +6,12 @@ with the whole model by its headers.
 
 from collections.abc import Container, Iterator, Mapping
 
+from penstock_engine.checkpoints.tensor_shard import TensorShard
+from penstock_engine.checkpoints.weights import parts_of, renamed
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.layer import LayerConfig
 from penstock_engine.models.registry import Order
 from penstock_engine.models.shard import Shard, unsharded
-from penstock_engine.tensor_shard import TensorShard
-from penstock_engine.weights import parts_of, renamed
 
 Shape = tuple[int, ...]
 Shapes = Iterator[tuple[str, Shape]]

@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from penstock_engine.checkpoints.tensor_shard import ShardRange, TensorShard
+from penstock_engine.checkpoints.weights import PACKED
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.layer import LayerConfig
-from penstock_engine.tensor_shard import ShardRange, TensorShard
-from penstock_engine.weights import PACKED
 
 # Row-parallel products: a rank has some inputs and all outputs, and the ranks' outputs are summed.
 ROW_PARALLEL = ("o_proj", "down_proj")

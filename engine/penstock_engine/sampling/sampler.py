@@ -12,9 +12,9 @@ import torch
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence, SequenceOutput
-from penstock_engine.device import rows_at_once
 from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.transfer import fetch, send
+from penstock_engine.machine.device import rows_at_once
 from penstock_engine.sampling.bias import mask_and_bias
 from penstock_engine.sampling.grammar import GrammarMasks, grammar_masks
 from penstock_engine.sampling.kernel_sampling import sample_with_kernels

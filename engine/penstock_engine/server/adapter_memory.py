@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from penstock_engine.config import EngineConfig
+from penstock_engine.execution.runner import Runner
 from penstock_engine.lora.adapter_files import AdapterFolder
 from penstock_engine.lora.checkpoint import Adapter, AdapterCheckpoint
-from penstock_engine.runner import Runner
+from penstock_engine.options.config import EngineConfig
 from penstock_engine.server.async_engine import AsyncEngine
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics

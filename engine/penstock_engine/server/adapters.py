@@ -14,11 +14,11 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.lora.adapter_files import AdapterFolder
 from penstock_engine.lora.base_model import BaseModel
 from penstock_engine.lora.checkpoint import Adapter, AdapterCheckpoint
+from penstock_engine.options.config import EngineConfig
 from penstock_engine.server.adapter_memory import (
     MAX_ADAPTER_WAIT_S,
     AdapterEntry,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.parsers.answer_parser import AnswerParser
 from penstock_engine.parsers.reasoning_parser import THINK_END, THINK_START, ReasoningParser
 from penstock_engine.parsers.tool_call_parser import ToolCallParser
@@ -16,7 +17,6 @@ from penstock_engine.parsers.tool_format import (
     Tool,
     ToolFormat,
 )
-from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.chat_request import ChatCompletionRequest, template_variables
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice
@@ -25,7 +25,7 @@ from penstock_engine.server.tools import NamedTool
 from penstock_engine.structured.compiler import CompilerBusy, GrammarCompiler
 from penstock_engine.structured.grammar import Grammar, GrammarError, after_reasoning
 from penstock_engine.structured.tool_calls import to_lark, tool_call_grammar
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 TOOL_FORMATS = {"hermes": HERMES, "llama3_json": LLAMA3_JSON, "mistral": MISTRAL}
 

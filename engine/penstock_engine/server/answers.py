@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
+from penstock_engine.contract.wire import SSE_DONE, SSE_END, SSE_PREFIX
 from penstock_engine.core.step import TokenLogprobs
 from penstock_engine.server.all_or_none import all_or_none
 from penstock_engine.server.answer_format import AnswerFormat
@@ -24,7 +25,6 @@ from penstock_engine.server.logprobs import (
     token_namer,
 )
 from penstock_engine.server.usage import UsageReport
-from penstock_engine.wire import SSE_DONE, SSE_END, SSE_PREFIX
 
 Kind = Literal["chat", "completion"]
 Json = dict[str, Any]

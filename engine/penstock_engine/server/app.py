@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from penstock_engine.serve_options import ServeOptions
+from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.adapter_folders import AdapterFolders
 from penstock_engine.server.adapter_routes import adapter_routes
 from penstock_engine.server.arriving_bodies import ClientDisconnected

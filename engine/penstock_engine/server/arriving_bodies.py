@@ -5,7 +5,7 @@ import asyncio
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from penstock_engine.fair_limit import FairLimit
+from penstock_engine.http.fair_limit import FairLimit
 from penstock_engine.server.errors import RequestError
 
 MAX_BODY_BYTES = 8 * 2**20

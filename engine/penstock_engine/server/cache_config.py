@@ -1,8 +1,8 @@
 """Labels of vLLM's metric cache_config_info."""
 
-from penstock_engine import metric_specs
-from penstock_engine.config import EngineConfig
-from penstock_engine.memory_plan import MemoryPlan
+from penstock_engine.contract import metric_specs
+from penstock_engine.memory.plan import MemoryPlan
+from penstock_engine.options.config import EngineConfig
 
 ENGINE_INDEX = "0"
 

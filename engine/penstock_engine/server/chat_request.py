@@ -9,7 +9,7 @@ from penstock_engine.server.content import Content
 from penstock_engine.server.request_model import RequestModel
 from penstock_engine.server.schemas import MAX_MESSAGES, GenerationRequest
 from penstock_engine.server.tools import MAX_CALLS, CallParam, ToolChoice, Tools
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 # Fields of a message that the model would have to see, and that this engine cannot pass to it.
 UNSUPPORTED_IN_MESSAGES = ("audio", "function_call")

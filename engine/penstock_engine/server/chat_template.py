@@ -8,8 +8,8 @@ from pydantic import AfterValidator
 from transformers import PreTrainedTokenizerFast
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.serve_options import ServeOptions
-from penstock_engine.template import TemplateOptions, read_template
+from penstock_engine.options.serve_options import ServeOptions
+from penstock_engine.text.template import TemplateOptions, read_template
 
 MAX_VARIABLES = 64
 MAX_VARIABLES_CHARS = 2**16  # of all names and values, as JSON

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Literal
 
+from penstock_engine.contract.wire import ENVOY_TIMEOUT_HEADER, TIMEOUT_HEADER, TPOT_HEADER
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.server.errors import RequestError
-from penstock_engine.wire import ENVOY_TIMEOUT_HEADER, TIMEOUT_HEADER, TPOT_HEADER
 
 Phase = Literal["queued", "prefill", "decode"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.json_file import read_json_object
+from penstock_engine.files.json_file import read_json_object
 from penstock_engine.server.errors import from_validation
 from penstock_engine.server.schemas import GenerationRequest
 

@@ -6,9 +6,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal
 
+from penstock_engine.contract.wire import SSE_DONE, SSE_PREFIX
 from penstock_engine.server.answers import Json
 from penstock_engine.server.json_text import JsonText, to_text
-from penstock_engine.wire import SSE_DONE, SSE_PREFIX
 
 DeltaKind = Literal["reasoning", "text", "call"]
 

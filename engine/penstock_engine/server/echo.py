@@ -3,7 +3,7 @@
 from penstock_engine.server.generation import Choice
 from penstock_engine.server.logprobs import NameToken, text_offsets
 from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 
 def echoed_text(request: GenerationRequest, choice: Choice, tokenizer: Tokenizer) -> str:

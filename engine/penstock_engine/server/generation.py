@@ -18,8 +18,8 @@ from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import StructuredOutcome
 from penstock_engine.server.request_record import RequestRecord
 from penstock_engine.server.schemas import GenerationRequest
-from penstock_engine.text_stream import TextStream
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.text_stream import TextStream
+from penstock_engine.text.tokens import Tokenizer
 
 # Maximum number of steps without text before a piece is sent, so that the log-probabilities of many
 # tokens do not add up to one large event.

@@ -10,9 +10,9 @@ from functools import partial
 
 import uvicorn
 
-from penstock_engine.connections_by_address import ConnectionsByAddress
-from penstock_engine.http_protocol import IDLE_CONNECTION_S, BoundedProtocol
-from penstock_engine.open_files import allow_open_files
+from penstock_engine.http.connections_by_address import ConnectionsByAddress
+from penstock_engine.http.open_files import allow_open_files
+from penstock_engine.http.protocol import IDLE_CONNECTION_S, BoundedProtocol
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import now_s
 from penstock_engine.server.startup import StartupTimer

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock_engine.core.step import TokenLogprobs
 from penstock_engine.server.json_text import JsonText, to_text
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 Json = dict[str, Any]
 # Log-probability of a token that cannot be sampled. JSON has no infinity; OpenAI and vLLM write this.

@@ -13,20 +13,20 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from penstock_engine import metric_specs
-from penstock_engine.config import EngineConfig
+from penstock_engine.contract import metric_specs
+from penstock_engine.contract.metric_types import MetricSpec, token_buckets
 from penstock_engine.core.events import FinishReason, TokenEvent
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.device import GpuReading, gpu_readings, resident_bytes
-from penstock_engine.exposition import exemplar, render
 from penstock_engine.loop import StepReport
-from penstock_engine.memory_plan import MemoryPlan
-from penstock_engine.metric_types import MetricSpec, token_buckets
+from penstock_engine.machine.device import GpuReading, gpu_readings, resident_bytes
+from penstock_engine.memory.plan import MemoryPlan
 from penstock_engine.models.step_cost import StepCostModel
+from penstock_engine.options.config import EngineConfig
 from penstock_engine.server.cache_config import ENGINE_INDEX, cache_config_labels
 from penstock_engine.server.deadlines import Phase, phase_of
 from penstock_engine.server.request_record import RequestRecord
 from penstock_engine.server.step_counters import COUNTERS
+from penstock_engine.telemetry.exposition import exemplar, render
 
 StructuredOutcome = Literal["complete", "failed", "incomplete"]
 

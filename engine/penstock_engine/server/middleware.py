@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from penstock_engine.contract.wire import REQUEST_ID, REQUEST_ID_HEADER
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.load_header import FORMAT_HEADER, load_headers
 from penstock_engine.server.request_log import log_failure
 from penstock_engine.server.state import ServerState
-from penstock_engine.wire import REQUEST_ID, REQUEST_ID_HEADER
 
 OPEN_PATHS = frozenset({"/health", "/metrics", "/ping", "/ready", "/version"})
 GENERATION_PATHS = frozenset(

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from penstock_engine.config import EngineConfig
-from penstock_engine.serve_options import ServeOptions
+from penstock_engine.options.config import EngineConfig
+from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.adapter_routes import LoadRequest, UnloadRequest
 from penstock_engine.server.answers import Json
 from penstock_engine.server.batch import BatchRequest

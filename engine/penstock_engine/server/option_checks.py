@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
-from penstock_engine.serve_options import ServeOptions
+from penstock_engine.options.config import EngineConfig
+from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.defaults import generation_defaults
-from penstock_engine.template import read_template
+from penstock_engine.text.template import read_template
 
 ADAPTER_CONFIG = "adapter_config.json"
 

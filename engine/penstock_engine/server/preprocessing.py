@@ -20,7 +20,7 @@ from penstock_engine.server.schemas import (
     StreamOptions,
 )
 from penstock_engine.server.state import ServerState
-from penstock_engine.tokens import ChatTemplateError, Tokenizer
+from penstock_engine.text.tokens import ChatTemplateError, Tokenizer
 
 
 def preprocess(

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
+from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.parsers.reasoning_parser import THINK_END, THINK_START
-from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.answer_format import AnswerFormat
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice
 from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.structured.thinking_budget import ThinkingBudget
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 PARAM = "thinking_token_budget"
 

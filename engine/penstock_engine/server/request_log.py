@@ -2,9 +2,9 @@
 
 import logging
 
-from penstock_engine.logs import fields
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice
+from penstock_engine.telemetry.logs import fields
 
 logger = logging.getLogger(__name__)
 

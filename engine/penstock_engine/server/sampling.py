@@ -3,7 +3,7 @@
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 MAX_SEED = 2**63
 

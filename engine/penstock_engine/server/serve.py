@@ -6,18 +6,18 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock_engine import device, traces
-from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
-from penstock_engine.flag_values import FIT
+from penstock_engine.execution.runner import Runner
+from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.lora.base_model import BaseModel, recorded_names
 from penstock_engine.lora.checkpoint import Adapter
-from penstock_engine.memory_plan import MemoryPlan, plan_memory
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
-from penstock_engine.serve_options import ServeOptions
+from penstock_engine.machine import device
+from penstock_engine.memory.plan import MemoryPlan, plan_memory
+from penstock_engine.options.config import EngineConfig
+from penstock_engine.options.flag_values import FIT
+from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.adapter_folders import trusted_folder
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.async_engine import AsyncEngine
@@ -30,7 +30,8 @@ from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.server.startup import StartupTimer
 from penstock_engine.server.state import ServerState
 from penstock_engine.structured.compiler import GrammarCompiler
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.telemetry import traces
+from penstock_engine.text.tokens import Tokenizer
 
 if TYPE_CHECKING:
     from penstock_engine.server.tracing import Tracer

@@ -13,11 +13,11 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from penstock_engine.checkpoints.weights import weight_files
 from penstock_engine.core.errors import ModelError
-from penstock_engine.device import release_memory
+from penstock_engine.machine.device import release_memory
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.state import ServerState
-from penstock_engine.weights import weight_files
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
-from penstock_engine.config import EngineConfig
-from penstock_engine.memory_plan import MemoryPlan
-from penstock_engine.serve_options import ServeOptions
+from penstock_engine.memory.plan import MemoryPlan
+from penstock_engine.options.config import EngineConfig
+from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.arriving_bodies import ArrivingBodies
 from penstock_engine.server.async_engine import AsyncEngine
@@ -16,7 +16,7 @@ from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.structured.compiler import GrammarCompiler
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.text.tokens import Tokenizer
 
 if TYPE_CHECKING:
     from penstock_engine.server.tracing import Tracer

@@ -1,7 +1,7 @@
 """The counters that follow the scheduler's statistics."""
 
-from penstock_engine import metric_specs
-from penstock_engine.metric_types import MetricSpec
+from penstock_engine.contract import metric_specs
+from penstock_engine.contract.metric_types import MetricSpec
 
 # Metric, its labels, and the field of SchedulerStats that it counts.
 COUNTERS: tuple[tuple[MetricSpec, dict[str, str], str], ...] = (

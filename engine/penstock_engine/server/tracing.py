@@ -31,7 +31,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from penstock_engine.server.async_engine import now_s
 from penstock_engine.server.generation import Choice
 from penstock_engine.server.schemas import GenerationRequest
-from penstock_engine.traces import close, make_provider, make_tracer
+from penstock_engine.telemetry.traces import close, make_provider, make_tracer
 
 SPAN_NAME = "llm_request"
 

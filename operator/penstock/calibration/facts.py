@@ -6,7 +6,7 @@ import httpx
 
 from penstock.calibration.probe import ProbeFailed
 from penstock.clients.exposition import Samples, label
-from penstock_engine.metric_specs import CACHE_CONFIG, MAX_BATCHED_TOKENS, MAX_SEQS
+from penstock_engine.contract.metric_specs import CACHE_CONFIG, MAX_BATCHED_TOKENS, MAX_SEQS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from penstock_engine.connections_by_address import ConnectionsByAddress
-from penstock_engine.http_protocol import IDLE_CONNECTION_S, BoundedProtocol
+from penstock_engine.http.connections_by_address import ConnectionsByAddress
+from penstock_engine.http.protocol import IDLE_CONNECTION_S, BoundedProtocol
 
 # Bound on open connections. Kubelet, Prometheus and the API server, which relays commands, have a few each.
 MAX_CONNECTIONS = 64

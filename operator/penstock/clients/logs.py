@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock_engine.logs import LogFormat, LogLevel, configure, fields
+from penstock_engine.telemetry.logs import LogFormat, LogLevel, configure, fields
 
 __all__ = ["LogFormat", "LogLevel", "configure", "fields", "service_fields"]
 

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from penstock.observability.metrics.specs import SERVICE, MetricSpec
 from penstock.observability.service_samples import Sample
-from penstock_engine.exposition import render
+from penstock_engine.telemetry.exposition import render
 
 # The `_created` series would double the number of series, and nothing reads them.
 disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.clients.clock import monotonic
-from penstock_engine.exposition import OPENMETRICS
+from penstock_engine.telemetry.exposition import OPENMETRICS
 
 # A page is answered with again for this long, in seconds: far less than the usual 15 s between scrapes.
 MAX_AGE_S = 1.0

@@ -12,7 +12,7 @@ from penstock.clients.pod_session import pod_session, read_bounded
 from penstock.clients.shared_slots import SharedSlots
 from penstock.core.observed.gateway_report import GatewayReport
 from penstock.core.scaling.signals import CacheSettings, EngineReading, Histogram, Missing, Source
-from penstock_engine import metric_specs as specs
+from penstock_engine.contract import metric_specs as specs
 
 # Time limit of one scrape, in seconds. The operator's tick waits for the slowest engine.
 TIMEOUT_S = 1.5

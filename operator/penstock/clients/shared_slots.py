@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from penstock.core.fair_queue import FairQueue
-from penstock_engine.fair_limit import FairLimit
+from penstock_engine.http.fair_limit import FairLimit
 
 
 class SharedSlots:

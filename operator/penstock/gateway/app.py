@@ -27,7 +27,7 @@ from penstock.gateway.snapshots.store import SnapshotStore
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.upstream.upstream import Upstream
-from penstock_engine.wire import REQUEST_ID, REQUEST_ID_HEADER
+from penstock_engine.contract.wire import REQUEST_ID, REQUEST_ID_HEADER
 
 if TYPE_CHECKING:
     from penstock.gateway.telemetry.tracing import RequestTracer

@@ -15,7 +15,7 @@ from penstock.gateway.http.servers import (
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.store import SnapshotStore
 from penstock.gateway.upstream.upstream import Upstream
-from penstock_engine import traces
+from penstock_engine.telemetry import traces
 
 if TYPE_CHECKING:
     from penstock.gateway.telemetry.tracing import RequestTracer

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from penstock_engine import log_fields
+from penstock_engine.contract import log_fields
 
 # Message "request" of the gateway.
 ACCESS = {

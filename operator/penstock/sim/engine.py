@@ -23,11 +23,11 @@ from penstock.sim.leap import MAX_ITERATIONS, Stretch
 from penstock.sim.leap_scheduler import LeapScheduler
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request, prompt_of
+from penstock_engine.contract.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 from penstock_engine.core.prefill_budget import PrefillBudget
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import ScheduledSequence, Step
-from penstock_engine.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 NO_TOKEN_IDS: frozenset[int] = frozenset()
 

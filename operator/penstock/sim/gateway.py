@@ -13,7 +13,7 @@ from penstock.core.scaling.signals import GatewayReading, attended_tokens
 from penstock.sim.clock import Clock
 from penstock.sim.engine import Engine
 from penstock.sim.request import Request
-from penstock_engine.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
+from penstock_engine.contract.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 STABLE = Side("stable")
 # Expected output before the first request has ended, and the weight of the old mean at each update.

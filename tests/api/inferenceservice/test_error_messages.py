@@ -13,7 +13,7 @@ from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.formats.quantity import parse_quantity
 from penstock.core.spec.service import API_VERSION
 from penstock.errors import Rejected
-from penstock_engine.memory_budget import PROGRAM_BYTES
+from penstock_engine.memory.budget import PROGRAM_BYTES
 
 EVALUATION = {"image": "x", "timeout": "0s"}
 

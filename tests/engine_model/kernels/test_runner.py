@@ -16,10 +16,10 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
+from penstock_engine.execution.runner import Runner
+from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.kernels.operations import BY_DEVICE
 from penstock_engine.lora.checkpoint import Adapter, Factors
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
 
 SIZES = {
     "num_blocks": 40,

@@ -9,7 +9,7 @@ from gateway.engine_answers import DONE
 
 from penstock.gateway.lifecycle.timeline import RequestPhase, Timeline, seconds_by_phase
 from penstock.observability import logs
-from penstock_engine.logs import JsonFormatter
+from penstock_engine.telemetry.logs import JsonFormatter
 
 PHASES = ("receive_ms", "route_ms", "wait_ms", "connect_ms", "first_byte_ms", "stream_ms")
 SECRET = "the prompt's own words"

@@ -16,7 +16,7 @@ from penstock.core.routing.route import Mirror, RouteRule
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
 from penstock.gateway.telemetry.tracing import RequestTracer
 from penstock.observability.metrics import gateway as specs
-from penstock_engine.exposition import OPENMETRICS
+from penstock_engine.telemetry.exposition import OPENMETRICS
 
 TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 LEAVES = {"receive", "route", "wait", "connect", "first_byte", "stream"}

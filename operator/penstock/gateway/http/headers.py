@@ -7,7 +7,7 @@ from typing import Any
 from multidict import CIMultiDict
 
 from penstock.gateway.snapshots.snapshot import Service
-from penstock_engine.wire import REQUEST_ID_HEADER, TPOT_HEADER
+from penstock_engine.contract.wire import REQUEST_ID_HEADER, TPOT_HEADER
 
 Scope = MutableMapping[str, Any]
 RawHeaders = list[tuple[bytes, bytes]]

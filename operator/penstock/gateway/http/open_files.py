@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from penstock.gateway.http.servers import MAX_MANAGEMENT_CONNECTIONS
 from penstock.gateway.settings import GatewaySettings
-from penstock_engine.open_files import allow_open_files
+from penstock_engine.http.open_files import allow_open_files
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import h11
 
-from penstock_engine.header_limited_connection import HeaderLimitedConnection
+from penstock_engine.http.header_limited_connection import HeaderLimitedConnection
 
 # Bound on the headers of a request, and on its trailers, as aiohttp's on those of an answer. Clients behind
 # several proxies send about 40.

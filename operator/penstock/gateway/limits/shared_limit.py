@@ -17,7 +17,7 @@ the operator have connections of their own (`http/servers.py`).
 
 from functools import lru_cache
 
-from penstock_engine.fair_limit import FairLimit
+from penstock_engine.http.fair_limit import FairLimit
 
 # Fraction that a service may hold of what the other services of its namespace leave of the namespace's. It is
 # large because they have one owner, and not 1 because one whose engines hang must not stop the others.

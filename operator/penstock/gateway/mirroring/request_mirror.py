@@ -31,7 +31,7 @@ from penstock.gateway.snapshots.snapshot import Service, Snapshot
 from penstock.gateway.stats.service_stats import ServiceStats
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.upstream.upstream import body_payload, ending_of_error
-from penstock_engine.wire import REQUEST_ID_HEADER
+from penstock_engine.contract.wire import REQUEST_ID_HEADER
 
 # The original's request id is cut to this; with the suffix of the copy it must fit into the 128
 # characters that engines accept.

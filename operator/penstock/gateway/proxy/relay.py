@@ -11,7 +11,7 @@ from penstock.gateway.lifecycle.cancellation import CancellationScope, Phase
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.stats.request_record import RequestRecord
 from penstock.gateway.upstream.response import ResponseTruncated, UpstreamResponse
-from penstock_engine.exposition import exemplar
+from penstock_engine.telemetry.exposition import exemplar
 
 
 class Relay:

@@ -12,7 +12,7 @@ from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import GatewayReading
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.stats.first_answers import FirstAnswers
-from penstock_engine.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
+from penstock_engine.contract.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 
 class OpenRequest(Protocol):

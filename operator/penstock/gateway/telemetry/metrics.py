@@ -9,7 +9,7 @@ from penstock.gateway.limits.shared_limit import Allocation, SharedLimit
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.stats.request_ending import RequestOutcome
 from penstock.observability.metrics import gateway as specs
-from penstock_engine.exposition import exemplar
+from penstock_engine.telemetry.exposition import exemplar
 
 SERVICE_COUNTS = (
     specs.REQUESTS, specs.REJECTIONS, specs.RETRIES, specs.DISCONNECTS, specs.EJECTIONS, specs.WAIT_S,

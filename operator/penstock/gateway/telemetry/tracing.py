@@ -32,7 +32,7 @@ from penstock.gateway.http.headers import RawHeaders
 from penstock.gateway.lifecycle.timeline import Interval, RequestPhase
 from penstock.gateway.telemetry.access_log import AccessLine
 from penstock.gateway.upstream.upstream import UpstreamRequest
-from penstock_engine.traces import close, make_provider, make_tracer
+from penstock_engine.telemetry.traces import close, make_provider, make_tracer
 
 # Phases of an attempt; the first one starts it.
 ATTEMPT_PHASES = (RequestPhase.CONNECT, RequestPhase.FIRST_BYTE, RequestPhase.STREAM)

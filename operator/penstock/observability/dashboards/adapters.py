@@ -9,7 +9,7 @@ from penstock.observability.dashboards.panels import areas, fractions, logarithm
 from penstock.observability.dashboards.promql import ENGINES, SERVICES, WINDOW, ratio
 from penstock.observability.dashboards.rollout import PHASE_COLORS
 from penstock.observability.metrics import gateway, operator
-from penstock_engine import metric_specs as engine
+from penstock_engine.contract import metric_specs as engine
 
 ADAPTER = "{{service}} {{adapter}}"
 

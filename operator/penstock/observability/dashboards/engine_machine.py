@@ -6,7 +6,7 @@ from penstock.observability.dashboards.board import Row
 from penstock.observability.dashboards.engine_queries import POD
 from penstock.observability.dashboards.panels import fractions, series
 from penstock.observability.dashboards.promql import ENGINES
-from penstock_engine import metric_specs as engine
+from penstock_engine.contract import metric_specs as engine
 
 
 def machine() -> Row:

@@ -17,7 +17,7 @@ from penstock.observability.dashboards.panels import (
 )
 from penstock.observability.dashboards.promql import SERVICES, or_zero, ratio
 from penstock.observability.metrics import gateway, operator
-from penstock_engine import metric_specs as engine
+from penstock_engine.contract import metric_specs as engine
 
 READY = {"Not ready": RED, "Unknown": YELLOW, "Ready": GREEN}
 

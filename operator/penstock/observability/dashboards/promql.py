@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.observability.metrics import operator
 from penstock.observability.metrics.specs import MetricSpec
-from penstock_engine.metric_types import MetricSpec as EngineMetricSpec
+from penstock_engine.contract.metric_types import MetricSpec as EngineMetricSpec
 
 Spec = MetricSpec | EngineMetricSpec
 

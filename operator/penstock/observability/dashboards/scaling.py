@@ -18,7 +18,7 @@ from penstock.observability.dashboards.panels import (
 )
 from penstock.observability.dashboards.promql import SERVICES, or_zero
 from penstock.observability.metrics import gateway, operator, operator_labels
-from penstock_engine import metric_specs as engine
+from penstock_engine.contract import metric_specs as engine
 
 REASONS: Mapping[str, tuple[str, str]] = {
     "Steady": ("The number is right", GREEN),

@@ -5,7 +5,7 @@ from grafana_foundation_sdk.models import dashboard
 
 from penstock.observability.dashboards.panels import DATASOURCE
 from penstock.observability.metrics.operator import SERVICE_INFO
-from penstock_engine.metric_specs import RUNNING
+from penstock_engine.contract.metric_specs import RUNNING
 
 Variable = builders.DatasourceVariable | builders.QueryVariable
 

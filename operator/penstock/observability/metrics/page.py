@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 
 from penstock.observability.metrics import gateway, operator
 from penstock.observability.metrics.specs import MetricSpec
-from penstock_engine import metric_specs as engine
-from penstock_engine.metric_types import MetricSpec as EngineMetricSpec
+from penstock_engine.contract import metric_specs as engine
+from penstock_engine.contract.metric_types import MetricSpec as EngineMetricSpec
 
 # Bounds of those labels of the engine's metrics whose values LABEL_VALUES does not list, by metric and
 # label. An empty metric name stands for all metrics.
@@ -37,7 +37,7 @@ ENGINE_GROUPS: tuple[tuple[str, tuple[EngineMetricSpec, ...]], ...] = (
 INTRODUCTION = """# Metrics
 
 Generated from `operator/penstock/observability/metrics/` and
-`engine/penstock_engine/metric_specs.py` by `penstock docs`; do not edit.
+`engine/penstock_engine/contract/metric_specs.py` by `penstock docs`; do not edit.
 
 All processes expose them at `/metrics`: operators at port 8081, gateways at port 8082, engines at the
 port that answers requests. Each label has a bounded number of values, and the series of a deleted service or

@@ -1,0 +1,1 @@
+"""Computes steps: turns a scheduled step into tensors, runs the model, samples."""

@@ -1,0 +1,1 @@
+"""Reads files and JSON that others have written."""

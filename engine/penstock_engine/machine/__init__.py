@@ -1,0 +1,1 @@
+"""The machine that the engine runs on: device, control groups, CPU threads."""

@@ -1,0 +1,158 @@
+"""Memory budget of a device: what an engine needs, and what is left for the KV cache. Imports no torch."""
+
+from dataclasses import dataclass
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.execution.graph_sizes import graph_bytes, most_rows
+from penstock_engine.machine import device
+from penstock_engine.memory.batch_limits import BatchLimits
+from penstock_engine.models.config import ModelConfig
+from penstock_engine.options.config import EngineConfig
+
+MIB = 2**20
+
+# Memory of interpreter, torch and server: 590 MiB were measured at the start and 620 MiB under load with
+# the CUDA build of torch, 255 MiB of them mapped files.
+PROGRAM_BYTES = 640 * MIB
+
+# Memory of each additional rank: 286 MiB were measured at the start, in addition to 243 MiB of mapped files
+# that it shares with rank 0.
+WORKER_BYTES = 320 * MIB
+
+# Smallest size of the KV cache: an engine with less would serve hardly any requests.
+MIN_KV_BYTES = 16 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBudget:
+    """Memory of a device and the parts of an engine that need it, in bytes.
+
+    memory: on the CPU that of all ranks, on cuda that of one GPU. limits: of one step. fixed_bytes:
+    weights, adapters, and on the CPU evicted blocks. requested_kv_bytes: size of the KV cache that the user
+    set; None: the memory that is left. item_bytes: of one number in the model's type.
+    """
+
+    config: EngineConfig
+    model: ModelConfig
+    device_name: str
+    memory: device.DeviceMemory
+    limits: BatchLimits
+    fixed_bytes: int
+    requested_kv_bytes: int | None
+    item_bytes: int
+
+    @property
+    def gathered_token_bytes(self) -> int:
+        """Bytes of one token's keys and values in one layer, in the model's number type."""
+        return 2 * self.model.num_kv_heads * self.model.head_dim * self.item_bytes
+
+    def free_bytes(self, max_model_len: int) -> int:
+        """Bytes that are left for the KV cache. Raises ModelError if they are too few."""
+        working_bytes, program_bytes = self._working_bytes(max_model_len), self._program_bytes
+        taken_bytes = self.fixed_bytes + working_bytes + program_bytes
+        free_bytes = self.memory.usable_bytes(self.config.memory_utilization) - taken_bytes
+        kv_bytes = self.requested_kv_bytes or MIN_KV_BYTES
+        if free_bytes >= kv_bytes:
+            return free_bytes
+        program = f"{_mib(program_bytes)} for the program, " if program_bytes else ""
+        raise ModelError(
+            "MemoryTooSmall",
+            f"{_mib(self.fixed_bytes)} of {self._fixed_parts}, {program}{_mib(working_bytes)} of working "
+            f"memory and {_mib(kv_bytes)} of KV cache do not fit into {self._share}: "
+            f"{self._advice(taken_bytes + kv_bytes)}",
+        )
+
+    def missing_advice(self, missing_bytes: int) -> str:
+        """Advice in an error message: how to give the KV cache missing_bytes more."""
+        more_mib = -(-int(missing_bytes / self.config.memory_utilization) // MIB)
+        if self.device_name == "cpu":
+            return f"give spec.resources.limits.memory at least {more_mib}Mi more"
+        return self._alternatives(
+            f"take accelerators with at least {more_mib} MiB more memory each"
+        )
+
+    @property
+    def _fixed_parts(self) -> str:
+        """The parts of fixed_bytes, in words."""
+        adapters = " and adapters" if self.config.enable_lora else ""
+        evicted = self.device_name == "cpu" and self.config.kv_offloading_size
+        return f"weights{adapters}{' and offloaded KV cache' if evicted else ''}"
+
+    @property
+    def _share(self) -> str:
+        """The memory that the engine may use, in words."""
+        total_mib = self.memory.total_bytes // MIB
+        share = f"{self.config.memory_utilization:.0%} of {total_mib} MiB"
+        if self.device_name == "cpu":
+            return share
+        used = f" less {_mib(self.memory.used_bytes)} in use" if self.memory.used_bytes else ""
+        return f"{share}{used} on each accelerator"
+
+    def _advice(self, needed_bytes: int) -> str:
+        """Advice in an error message: how to have needed_bytes of memory."""
+        total_bytes = int((needed_bytes + self.memory.used_bytes) / self.config.memory_utilization)
+        total_mib = -(-total_bytes // MIB)
+        if self.device_name == "cpu":
+            return f"set spec.resources.limits.memory to at least {total_mib}Mi"
+        return self._alternatives(f"take accelerators with at least {total_mib} MiB each")
+
+    def _alternatives(self, larger: str) -> str:
+        """Advice about accelerators. larger: the advice to take larger ones."""
+        more = "request more of them in spec.resources.limits, which split the weights"
+        if self.config.quantization is None and self.model.quantization is None:
+            return f"{larger}, {more}, or set spec.engine.quantization.method"
+        return f"{larger}, or {more}"
+
+    @property
+    def _program_bytes(self) -> int:
+        """Memory of the processes, which on the CPU is part of the same memory."""
+        if self.device_name != "cpu":
+            return 0
+        return PROGRAM_BYTES + (self.config.layout.num_ranks - 1) * WORKER_BYTES
+
+    def _working_bytes(self, max_model_len: int) -> int:
+        """Bytes of activations, CUDA graphs, attention's buffers and the sampler."""
+        config, model, limits = self.config, self.model, self.limits
+        num_ranks = config.layout.num_ranks
+        needed_bytes = self._activation_bytes(limits.max_num_batched_tokens)
+        if self.device_name == "cpu":
+            needed_bytes *= num_ranks
+            needed_bytes += device.gathered_bytes(
+                max_num_seqs=limits.max_num_seqs,
+                num_visible_tokens=min(max_model_len, model.window_tokens or max_model_len),
+                token_bytes=self.gathered_token_bytes,
+            )
+        elif num_ranks == 1 and not config.enforce_eager:
+            needed_bytes += self._graph_bytes(max_model_len)
+        return needed_bytes + device.sampling_bytes(
+            max_num_seqs=limits.max_num_seqs,
+            rows_per_sequence=1 + config.num_drafts,
+            vocab_size=model.vocab_size,
+            item_bytes=self.item_bytes,
+            device=self.device_name,
+            max_logprobs=config.max_reported_logprobs(model.vocab_size),
+            max_num_batched_tokens=limits.max_num_batched_tokens,
+        )
+
+    def _activation_bytes(self, num_tokens: int) -> int:
+        return device.activation_bytes(
+            num_tokens=num_tokens,
+            hidden_size=self.model.hidden_size,
+            intermediate_size=self.model.widest_intermediate_size,
+        )
+
+    def _graph_bytes(self, max_model_len: int) -> int:
+        """Memory of the CUDA graphs of decode steps, in bytes. Only a model on one rank has them."""
+        return graph_bytes(
+            max_num_seqs=self.limits.max_num_seqs,
+            max_model_len=max_model_len,
+            block_size=self.config.block_size,
+            num_layers=self.model.num_layers,
+            hidden_size=self.model.hidden_size,
+            item_bytes=self.item_bytes,
+            activation_bytes=self._activation_bytes(most_rows(self.limits.max_num_seqs)),
+        )
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{-(-num_bytes // MIB)} MiB"

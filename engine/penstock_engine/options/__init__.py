@@ -1,0 +1,1 @@
+"""Command-line flags: names, types, defaults and parsing."""
