@@ -74,7 +74,7 @@ figures: install        ## draw docs/assets again, some 40 minutes; TRACES: the 
 	$(BIN)/python -m penstock.sim.frontier azure-110 --traces $(TRACES) --seeds 3 --admission deadline \
 	  --rules static dynamo-throughput llmd-token-aware keda-queue-guard llmd-slo-aware-measured dynamo hpa-kv \
 	  penstock oracle --plot docs/assets/frontier.png
-	$(BIN)/python benchmarks/dashboards.py
+	$(BIN)/python -m benchmarks.cluster.dashboards
 
 images:                 ## build REGISTRY/penstock and REGISTRY/penstock-engine, with podman or docker
 	@test -n "$(CONTAINER_TOOL)" || { echo "make images needs podman or docker on PATH" >&2; exit 1; }

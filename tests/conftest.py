@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from full_run.rerun_alone import RerunAlone
 from hypothesis import HealthCheck, settings
+from tests.full_run.rerun_alone import RerunAlone
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 

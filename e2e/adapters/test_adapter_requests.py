@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from campaigns.adapted_service import (
+from tests.support.cluster.adapted_service import (
     CLAIM,
     ENGINES,
     NAME,
@@ -16,8 +16,8 @@ from campaigns.adapted_service import (
     adapter,
     service,
 )
-from campaigns.adapter_folders import make_folders
-from campaigns.penstock_command import penstock
+from tests.support.cluster.adapter_folders import make_folders
+from tests.support.cluster.penstock_command import penstock
 
 from penstock.chart.names import NAMESPACE, OPERATOR
 from penstock.core.spec.service import Object

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from campaigns.service_manifest import service_manifest
+from tests.support.cluster.service_manifest import service_manifest
 
 from penstock.demo.stage import Stage
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from campaigns.penstock_command import penstock
+from tests.support.cluster.penstock_command import penstock
 
 from penstock.clients.kube import Object
 from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from code_blocks import CodeBlock
+from e2e.documentation.code_blocks import CodeBlock
 
 BLOCK_TIMEOUT_S = 400
 SERVER_TIMEOUT_S = 90

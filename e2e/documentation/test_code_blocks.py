@@ -1,7 +1,7 @@
 """The reader of pages: what it finds, and what it refuses."""
 
 import pytest
-from code_blocks import CodeBlock, UnclearPage, read_blocks
+from e2e.documentation.code_blocks import CodeBlock, UnclearPage, read_blocks
 
 PAGE = """\
 # A page

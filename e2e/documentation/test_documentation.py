@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from code_blocks import CodeBlock, read_blocks
-from page_session import PageSession
+from e2e.documentation.code_blocks import CodeBlock, read_blocks
+from e2e.documentation.page_session import PageSession
 
 from penstock.chart.values import values
 from penstock.clients.caches import cache_root

@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from campaigns.dedicated_pool import change_dedicated_pool
-from service_proxy import ServiceProxy
+from e2e.helm_install.service_proxy import ServiceProxy
+from tests.support.cluster.dedicated_pool import change_dedicated_pool
 
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
 from penstock.chart.rendering.templates import CRD_NAMES

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from code_blocks import read_blocks
-from service_proxy import ServiceProxy
+from e2e.documentation.code_blocks import read_blocks
+from e2e.helm_install.service_proxy import ServiceProxy
 
 from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
 from penstock.chart.version import VERSION

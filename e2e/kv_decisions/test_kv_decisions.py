@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from campaigns.penstock_command import penstock
+from tests.support.cluster.penstock_command import penstock
 
 from penstock.core.scaling.by_kv.tick import KvSettings
 from penstock.core.scaling.recording import Recording

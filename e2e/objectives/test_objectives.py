@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaigns.penstock_command import penstock, run_penstock
-from campaigns.quiet_writes import writes_while_quiet
+from tests.support.cluster.penstock_command import penstock, run_penstock
+from tests.support.cluster.quiet_writes import writes_while_quiet
 
 from penstock.chart.names import NAMESPACE, OPERATOR
 from penstock.clients.resources import CONFIG_MAPS

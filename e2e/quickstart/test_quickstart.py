@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from campaigns.quiet_writes import writes_while_quiet
+from tests.support.cluster.quiet_writes import writes_while_quiet
 
 from penstock.demo.stage import Stage
 
@@ -56,7 +56,7 @@ async def test_applied_answered_deleted(stage: Stage) -> None:
 
 
 async def test_a_converged_service_is_not_written_to(stage: Stage) -> None:
-    """Ten seconds of `benchmarks/idle_writes.py`."""
+    """Ten seconds of `benchmarks/cluster/idle_writes.py`."""
     stage.kubectl("apply", "-f", str(EXAMPLE))
     await stage.wait_until(
         lambda view: view.scaling.get("desiredReplicas") == 1,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaigns.service_manifest import service_manifest
+from tests.support.cluster.service_manifest import service_manifest
 
 from penstock.demo.stage import Stage
 

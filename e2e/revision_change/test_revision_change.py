@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from campaigns.dedicated_pool import change_dedicated_pool
+from tests.support.cluster.dedicated_pool import change_dedicated_pool
 
 from penstock.chart.access.rights import CLUSTER_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from campaigns import rollouts
+from tests.support.cluster import rollouts
 
 from penstock.core.spec.service import Object
 from penstock.demo.load import End, Load, Workload, corpus

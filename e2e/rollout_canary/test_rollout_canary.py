@@ -1,14 +1,14 @@
 """Canaries under load: broken ones are rolled back automatically; users can promote and abort.
 
-Longer runs of the judge are in `benchmarks/rollout_campaign.py`.
+Longer runs of the judge are in `benchmarks/cluster/rollout_campaign.py`.
 """
 
 import json
 from pathlib import Path
 
 import pytest
-from campaigns import rollouts
-from rollout_campaign import silent
+from benchmarks.cluster.rollout_campaign import silent
+from tests.support.cluster import rollouts
 
 from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.stage import Stage

@@ -1,9 +1,9 @@
-"""Streams while the service grows and shrinks: a small run of `benchmarks/scale_campaign.py`."""
+"""Streams while the service grows and shrinks: a small run of `benchmarks/cluster/scale_campaign.py`."""
 
 from pathlib import Path
 
 import pytest
-from campaigns.scale_under_load import scale_under_load
+from tests.support.cluster.scale_under_load import scale_under_load
 
 from penstock.demo.load import End, corpus
 from penstock.demo.stage import Stage

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from chart.value_sets import IMAGE
+from tests.chart.value_sets import IMAGE
 
 from penstock.chart.names import USER_EDIT_ROLE, USER_VIEW_ROLE
 from penstock.chart.rendering.install import install_manifests

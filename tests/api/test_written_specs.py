@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from code_blocks import read_blocks
+from e2e.documentation.code_blocks import read_blocks
 
 from penstock.api.conversion.convert import to_core
 from penstock.api.loraadapter.kind import LoraAdapterSpec

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from code_blocks import read_blocks
+from e2e.documentation.code_blocks import read_blocks
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(

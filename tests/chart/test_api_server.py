@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from chart.value_sets import IMAGE, VALUE_SETS
+from tests.chart.value_sets import IMAGE, VALUE_SETS
 
 from penstock.chart.rendering.install import install_manifests
 from penstock.chart.values.values import merged

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from chart.value_sets import IMAGE, VALUE_SETS
+from tests.chart.value_sets import IMAGE, VALUE_SETS
 
 from penstock.chart.names import GATEWAY, OPERATOR, USER_EDIT_ROLE, USER_VIEW_ROLE
 from penstock.chart.rendering.install import image_values, install_manifests

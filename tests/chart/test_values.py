@@ -4,7 +4,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from chart.value_sets import IMAGE, VALUE_SETS
+from tests.chart.value_sets import IMAGE, VALUE_SETS
 
 from penstock.chart.gateway.values import MIN_GRACE_PERIOD_S
 from penstock.chart.rendering.install import install_manifests

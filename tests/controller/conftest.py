@@ -4,8 +4,8 @@ import asyncio
 from functools import partial
 
 import pytest
-from controller import version_skew
-from controller.disruption_budgets import listed_budgets
+from tests.controller import version_skew
+from tests.controller.disruption_budgets import listed_budgets
 
 from penstock.api.generation.crdgen import inference_service_crd
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Resource

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from service_spec import service_spec
+from tests.support.service_spec import service_spec
 
 from penstock.clients.kube import Kube, Object
 from penstock.controller.model_names import ModelNames

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from campaigns.adapter_stand import AdapterStand, adapter_stand, engine_name
+from tests.support.cluster.adapter_stand import AdapterStand, adapter_stand, engine_name
 
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import INFERENCE_SERVICES

@@ -4,9 +4,9 @@ import asyncio
 
 import httpx
 import pytest
-from campaigns.adapter_stand import AdapterStand, adapter_stand, engine_name, uri_of
 from starlette.applications import Starlette
 from starlette.routing import Route
+from tests.support.cluster.adapter_stand import AdapterStand, adapter_stand, engine_name, uri_of
 
 from penstock.clients.resources import LORA_ADAPTERS
 from penstock.controller.adapter_metrics import AdapterMetrics

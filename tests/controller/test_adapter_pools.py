@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from campaigns.adapter_stand import SERVICE, AdapterStand, engine_name
-from controller.pool_stand import (
+from tests.controller.pool_stand import (
     POOL,
     SQL,
     TO_SHARED,
@@ -16,6 +15,7 @@ from controller.pool_stand import (
     until_gone,
     until_status,
 )
+from tests.support.cluster.adapter_stand import SERVICE, AdapterStand, engine_name
 
 from penstock.clients.clock import unix_time
 from penstock.clients.kube import Kube

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from campaigns.adapter_stand import SERVICE, AdapterStand, adapter_stand, engine_name
+from tests.support.cluster.adapter_stand import SERVICE, AdapterStand, adapter_stand, engine_name
 
 from penstock.cli import rollout_revisions
 from penstock.cli.rollout_evidence import read_trial

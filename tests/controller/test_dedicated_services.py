@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from campaigns.adapter_stand import SERVICE, AdapterStand
-from controller.pool_stand import (
+from tests.controller.pool_stand import (
     POOL,
     TO_SHARED,
     patch_service,
@@ -15,6 +14,7 @@ from controller.pool_stand import (
     until_gone,
     until_status,
 )
+from tests.support.cluster.adapter_stand import SERVICE, AdapterStand
 
 from penstock.cli import rollout_revisions
 from penstock.cli.rollout_target import Refused, parse_target

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from campaigns.adapter_engine import adapter_engine
+from tests.support.cluster.adapter_engine import adapter_engine
 
 from penstock.clients import engine_adapters
 from penstock.clients.adapter_list import MAX_LIST_BYTES

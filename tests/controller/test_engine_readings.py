@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 import pytest
-from service_spec import SMALL
+from tests.support.service_spec import SMALL
 
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics

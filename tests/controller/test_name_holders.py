@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from controller.named_objects import NOW, NamedObject, Operator, new_object, renamed
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.controller.named_objects import NOW, NamedObject, Operator, new_object, renamed
 
 from penstock.core.observed.name_claims import (
     CLAIM_KINDS,

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from campaigns.crashes import moments, survive
+from tests.support.cluster.crashes import moments, survive
 
 from penstock.clients.kube import Kube
 from penstock.demo.model import ensure_model

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from controller.conftest import Stand
-from controller.disruption_budgets import listed_budgets
+from tests.controller.conftest import Stand
+from tests.controller.disruption_budgets import listed_budgets
 
 from penstock.clients.kube import Kube
 from penstock.clients.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, Resource

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from controller.disruption_budgets import listed_budgets
+from tests.controller.disruption_budgets import listed_budgets
 
 from penstock.api.conversion.convert import to_core
 from penstock.clients.kube import Kube

@@ -8,8 +8,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from controller.leading_pod import lead, outer_address
 from starlette.requests import Request
+from tests.controller.leading_pod import lead, outer_address
 
 from penstock.clients.kube import Kube
 from penstock.clients.leader import recording

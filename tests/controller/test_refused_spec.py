@@ -1,7 +1,7 @@
 """A spec that is refused waits: the service is judged, scaled and rolled back by the last accepted one."""
 
 import pytest
-from controller.disruption_budgets import listed_budgets
+from tests.controller.disruption_budgets import listed_budgets
 
 from penstock.cli import rollout_revisions
 from penstock.cli.rollout_target import parse_target

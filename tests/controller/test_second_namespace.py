@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from foreign_objects import ADAPTER, NAMES, ROUTE, SERVICE, draw_object
+from tests.support.cluster.foreign_objects import ADAPTER, NAMES, ROUTE, SERVICE, draw_object
 
 from penstock.controller.adapter_refusals import AdapterRefusals
 from penstock.controller.adapter_store import AdapterStore

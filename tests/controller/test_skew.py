@@ -5,7 +5,7 @@ import copy
 import logging
 
 import pytest
-from controller.version_skew import NEW, lasting_state, newer_crd, settle
+from tests.controller.version_skew import NEW, lasting_state, newer_crd, settle
 
 from penstock.api.generation.crdgen import inference_service_crd
 from penstock.clients.resources import INFERENCE_SERVICES

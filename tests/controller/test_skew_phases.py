@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from controller.version_skew import lasting_state, newer_crd, settle, whole_state
+from tests.controller.version_skew import lasting_state, newer_crd, settle, whole_state
 
 from penstock.api.generation.crdgen import inference_service_crd
 from penstock.clients.resources import PODS

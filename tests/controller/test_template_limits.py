@@ -4,10 +4,10 @@ import asyncio
 from collections import Counter
 
 import pytest
-from controller.disruption_budgets import listed_budgets
 from hypothesis import given, settings
-from random_templates import LIKELY_OVERRIDES, OVERRIDES
-from template_overrides import ALLOWED, REFUSED
+from tests.controller.disruption_budgets import listed_budgets
+from tests.support.engine.random_templates import LIKELY_OVERRIDES, OVERRIDES
+from tests.support.engine.template_overrides import ALLOWED, REFUSED
 
 from penstock.chart.rendering.install import install_manifests
 from penstock.clients.resources import (

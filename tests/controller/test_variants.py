@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from controller.disruption_budgets import listed_budgets
+from tests.controller.disruption_budgets import listed_budgets
 
 from penstock.clients.kube import Kube
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from core.observed_engines import OLD
-from service_spec import SMALL, service_spec
+from tests.core.observed_engines import OLD
+from tests.support.service_spec import SMALL, service_spec
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import Rejection, RolloutState

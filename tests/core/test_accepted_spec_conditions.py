@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from core.observed_engines import OLD, deployment, observed_with, pod
-from service_spec import SMALL, service_spec
+from tests.core.observed_engines import OLD, deployment, observed_with, pod
+from tests.support.service_spec import SMALL, service_spec
 
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.conditions import conditions

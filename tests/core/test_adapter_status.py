@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core.adapter_objects import LATER, NOW, SQL, adapter
+from tests.core.adapter_objects import LATER, NOW, SQL, adapter
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.demand import AdapterCounts

@@ -1,8 +1,8 @@
 """Conditions of a service: their order, whether it is ready, and what a refusal says."""
 
 import pytest
-from core.observed_engines import OLD, deployment, observed_with, pod
-from core.service_conditions import NO_REPLICAS, SETTLED, SPEC, STABLE_SHARE, condition_of
+from tests.core.observed_engines import OLD, deployment, observed_with, pod
+from tests.core.service_conditions import NO_REPLICAS, SETTLED, SPEC, STABLE_SHARE, condition_of
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.reconcile.conditions import conditions, explain_forbidden, explain_rejection

@@ -4,16 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core.observed_engines import OLD, deployment, observed_with, preflight
-from core.service_conditions import (
+from tests.core.observed_engines import OLD, deployment, observed_with, preflight
+from tests.core.service_conditions import (
     NEW,
     PASSED,
     SETTLED,
     SPEC,
     condition_of,
 )
-from preflight_messages import REFUSED
-from service_spec import pod_resources
+from tests.support.engine.preflight_messages import REFUSED
+from tests.support.service_spec import pod_resources
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.reconcile.conditions import conditions

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core.one_revision import (
+from tests.core.one_revision import (
     NOW_S,
     REFUSED,
     REVISION,
@@ -14,7 +14,7 @@ from core.one_revision import (
     pod,
     preflight,
 )
-from service_spec import pod_resources
+from tests.support.service_spec import pod_resources
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedState

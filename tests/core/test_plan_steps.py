@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core.two_revisions import (
+from tests.core.two_revisions import (
     KNOWN,
     NEW,
     NOW_S,
@@ -23,7 +23,7 @@ from core.two_revisions import (
     pod,
     preflight,
 )
-from preflight_messages import PASSED
+from tests.support.engine.preflight_messages import PASSED
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedState

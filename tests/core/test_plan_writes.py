@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core.two_revisions import (
+from tests.core.two_revisions import (
     JOB,
     KNOWN,
     NEW,

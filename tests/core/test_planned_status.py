@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from core.one_revision import (
+from tests.core.one_revision import (
     FORBIDDEN,
     NOW_S,
     REFUSED,

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from core.observed_engines import OLD, deployment, observed_with, pod, preflight
-from core.service_conditions import (
+from tests.core.observed_engines import OLD, deployment, observed_with, pod, preflight
+from tests.core.service_conditions import (
     JUDGED,
     NEW,
     PASSED,
@@ -13,7 +13,7 @@ from core.service_conditions import (
     WRONG,
     condition_of,
 )
-from preflight_messages import REFUSED
+from tests.support.engine.preflight_messages import REFUSED
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import RolloutState

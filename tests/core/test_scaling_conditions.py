@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core.observed_engines import OLD, observed_with
-from core.service_conditions import (
+from tests.core.observed_engines import OLD, observed_with
+from tests.core.service_conditions import (
     EXTERNAL,
     REPORT,
     SETTLED,

@@ -6,8 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core.one_revision import FORBIDDEN, NOW_S, REVISION, deployment, observed_in, pod, preflight
-from core.one_revision import SPEC as ONE
+from tests.core.one_revision import (
+    FORBIDDEN,
+    NOW_S,
+    REVISION,
+    deployment,
+    observed_in,
+    pod,
+    preflight,
+)
+from tests.core.one_revision import SPEC as ONE
 
 import penstock.core.reconcile
 from penstock.core.formats.timestamps import timestamp

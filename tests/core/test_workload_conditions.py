@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from core.observed_engines import OLD, deployment, observed_with, pod
-from core.service_conditions import (
+from tests.core.observed_engines import OLD, deployment, observed_with, pod
+from tests.core.service_conditions import (
     EXTERNAL,
     JUDGED,
     NEW,

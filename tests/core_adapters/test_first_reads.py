@@ -1,6 +1,6 @@
 """Tests of the loads of adapters that no engine has read yet."""
 
-from core_adapters.pods import BUSY, RESIDENT, engine_name, pod
+from tests.core_adapters.pods import BUSY, RESIDENT, engine_name, pod
 
 from penstock.core.adapters.first_reads import first_reads
 from penstock.core.adapters.place import PlacementPlan

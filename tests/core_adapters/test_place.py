@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from core_adapters.pods import (
+from tests.core_adapters.pods import (
     BUSY,
     RESIDENT,
     applied,

@@ -3,9 +3,9 @@
 from collections import Counter
 from dataclasses import replace
 
-from core_adapters.pods import RESIDENT, applied, version
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core_adapters.pods import RESIDENT, applied, version
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.demand_estimate import AdapterDemand

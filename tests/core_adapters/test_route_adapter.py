@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from core_adapters.pods import BUSY, RESIDENT, engine_name, pod, popular, version
+from tests.core_adapters.pods import BUSY, RESIDENT, engine_name, pod, popular, version
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.demand_estimate import AdapterDemand

@@ -1,10 +1,10 @@
-"""The judge before simulated canaries: the seeded part of benchmarks/canary_judges.py."""
+"""The judge before simulated canaries: the seeded part of benchmarks/simulator/canary_judges.py."""
 
 import json
 
 import numpy as np
 import pytest
-from canary_judges import BARS_MINUTES, BESIDE, WORSE
+from benchmarks.simulator.canary_judges import BARS_MINUTES, BESIDE, WORSE
 from typer.testing import CliRunner
 
 from penstock.cli.main import build

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from core_rollout.world import World
+from tests.core_rollout.world import World
 
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.rollout import RolloutSpec

@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_rollout.adapter_world import REVISIONS, URIS, AdapterWorld, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core_rollout.adapter_world import REVISIONS, URIS, AdapterWorld, serving
 
 from penstock.api.loraadapter.status import LoraAdapterStatus
 from penstock.core.adapters import versions

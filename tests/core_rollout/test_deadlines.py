@@ -3,8 +3,8 @@
 from typing import get_args
 
 import pytest
-from core_rollout.rollout_inputs import NEW, OLD, SINCE_S, inputs, pod, state
-from service_spec import service_spec
+from tests.core_rollout.rollout_inputs import NEW, OLD, SINCE_S, inputs, pod, state
+from tests.support.service_spec import service_spec
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.rollout_state import Phase

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from core_rollout.world import World
+from tests.core_rollout.world import World
 
 from penstock.core.canary.verdict import Accept, Continue
 from penstock.core.manifests.evaluation import evaluation_job

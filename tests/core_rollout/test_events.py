@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from core_rollout.rollout_inputs import (
+from tests.core_rollout.rollout_inputs import (
     JUDGED,
     NEW,
     NO_GPU,
@@ -22,7 +22,7 @@ from core_rollout.rollout_inputs import (
     preflight,
     state,
 )
-from preflight_messages import PASSED, REFUSED
+from tests.support.engine.preflight_messages import PASSED, REFUSED
 
 from penstock.core.canary.verdict import Abort, Accept, Continue, MirrorPassed
 from penstock.core.observed.children import ObservedJob

@@ -1,7 +1,16 @@
 """Events of pods that become ready, are back or are gone."""
 
 import pytest
-from core_rollout.rollout_inputs import JUDGED, NEW, OLD, deployment, inputs, pod, preflight, state
+from tests.core_rollout.rollout_inputs import (
+    JUDGED,
+    NEW,
+    OLD,
+    deployment,
+    inputs,
+    pod,
+    preflight,
+    state,
+)
 
 from penstock.core.rollout.events import detect_events
 from penstock.core.spec.canary import CanarySpec, MirrorSpec

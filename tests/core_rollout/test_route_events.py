@@ -1,7 +1,7 @@
 """Events of gateways that apply the traffic, and gateways that lag."""
 
 import pytest
-from core_rollout.rollout_inputs import (
+from tests.core_rollout.rollout_inputs import (
     BACK,
     JUDGED,
     KEPT,

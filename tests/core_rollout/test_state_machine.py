@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import get_args
 
-from core_rollout.world import World
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core_rollout.world import World
 
 from penstock.core.canary.verdict import Abort, Accept, Continue, MirrorPassed
 from penstock.core.spec.canary import MirrorSpec

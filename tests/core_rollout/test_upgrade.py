@@ -4,9 +4,9 @@ from copy import deepcopy
 from dataclasses import replace
 
 import pytest
-from core_rollout.fake_cluster import POD_DEFAULTS
-from core_rollout.world import World
-from service_spec import pod_resources
+from tests.core_rollout.fake_cluster import POD_DEFAULTS
+from tests.core_rollout.world import World
+from tests.support.service_spec import pod_resources
 
 from penstock.core.canary.verdict import Accept
 from penstock.core.formats.strategic_merge import merge

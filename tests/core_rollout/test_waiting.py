@@ -3,7 +3,7 @@
 from typing import get_args
 
 import pytest
-from core_rollout.rollout_inputs import (
+from tests.core_rollout.rollout_inputs import (
     NEW,
     OBEYED,
     OLD,

@@ -1,7 +1,7 @@
 """When a rollout is next due."""
 
 import pytest
-from core_rollout.rollout_inputs import (
+from tests.core_rollout.rollout_inputs import (
     BACK,
     JUDGED,
     KEPT,

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
-from core_rollout.fake_cluster import Cluster
-from service_spec import SMALL, service_spec
+from tests.core_rollout.fake_cluster import Cluster
+from tests.support.service_spec import SMALL, service_spec
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.reconcile.plan import PlanInputs, plan

@@ -4,9 +4,9 @@ import math
 from dataclasses import replace
 
 import pytest
-from core_scaling.engine_loads import at, engine, observation
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core_scaling.engine_loads import at, engine, observation
 
 from penstock.core.scaling.by_kv.rule import KvRule
 from penstock.core.scaling.delays import MAX_GAP_S, ScaleDownDelay

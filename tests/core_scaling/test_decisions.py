@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from core_scaling.engine_loads import engine, observation
+from tests.core_scaling.engine_loads import engine, observation
 
 from penstock.core.scaling.blind import missing_metrics
 from penstock.core.scaling.decisions import bounded_decision, held_decision, reason_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from core_scaling.engine_loads import engine
-from core_scaling.engine_loads import observation as of_engines
+from tests.core_scaling.engine_loads import engine
+from tests.core_scaling.engine_loads import observation as of_engines
 from typer.testing import CliRunner
 
 from penstock.cli.main import build

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
-from core_scaling.engine_loads import engine, observation
+from tests.core_scaling.engine_loads import engine, observation
 
 from penstock.core.scaling.by_kv.rule import KvRule
 from penstock.core.scaling.delays import ScaleDownDelay

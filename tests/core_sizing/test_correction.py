@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from core_sizing.world import STARTUP_S, World, needed, note
+from tests.core_sizing.world import STARTUP_S, World, needed, note
 
 from penstock.core.scaling.by_objectives.correction import (
     FADING_S,

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import pytest
-from core_sizing.world import OBJECTIVES, World
+from tests.core_sizing.world import OBJECTIVES, World
 
 from penstock.core.scaling.by_objectives.need import Need, ShownUnit
 from penstock.core.scaling.learned.capacity import Capacity, Mix

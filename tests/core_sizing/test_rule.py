@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from core_sizing.world import RULE, STARTUP_S, World, engine, gateway, needed, note
+from tests.core_sizing.world import RULE, STARTUP_S, World, engine, gateway, needed, note
 
 from penstock.core.scaling.by_objectives.outcomes import MOST_LOSS
 from penstock.core.scaling.by_objectives.rule import (

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from core_sizing.test_rule_defects import FAST, SLOW, MixedWorld
-from core_sizing.world import OBJECTIVES, RULE, STARTUP_S, World, engine
+from tests.core_sizing.test_rule_defects import FAST, SLOW, MixedWorld
+from tests.core_sizing.world import OBJECTIVES, RULE, STARTUP_S, World, engine
 
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
 from penstock.core.scaling.by_objectives.record import Learned

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from core_sizing.world import MODEL, OBJECTIVES, PROMPT_TOKENS, RULE, STARTUP_S, World, note
+from tests.core_sizing.world import MODEL, OBJECTIVES, PROMPT_TOKENS, RULE, STARTUP_S, World, note
 
 from penstock.core.scaling.by_objectives.what_if import under_load
 from penstock.core.scaling.recording import Settings, Tick

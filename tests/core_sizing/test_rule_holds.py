@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from core_sizing.world import RULE, STARTUP_S, World, gateway, needed, note
+from tests.core_sizing.world import RULE, STARTUP_S, World, gateway, needed, note
 
 from penstock.core.scaling.by_objectives.record import Learned
 from penstock.core.scaling.by_objectives.rule import GROWTH_KEPT_S, SPARE

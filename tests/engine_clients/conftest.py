@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from engine_server import launched_engine
+from tests.engine_server import launched_engine
 
 model_dir = launched_engine.model_dir
 launch = launched_engine.launch

@@ -1,7 +1,7 @@
 """Tests of steps that are scheduled ahead, while the step before is still computed."""
 
 import pytest
-from engine_core.small_scheduler import EOS, make_scheduler, make_sequence, step_of
+from tests.engine_core.small_scheduler import EOS, make_scheduler, make_sequence, step_of
 
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.speculation import SpeculationConfig

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine_core.small_scheduler import step_of
+from tests.engine_core.small_scheduler import step_of
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler

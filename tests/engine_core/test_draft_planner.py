@@ -4,7 +4,7 @@ from collections.abc import Sequence as Many
 from typing import Literal
 
 import pytest
-from scheduler_steps import sampled
+from benchmarks.engine.scheduler_steps import sampled
 
 from penstock_engine.core.draft_planner import MAX_INDEXED_TOKENS, MIN_INDEXED_TOKENS, DraftPlanner
 from penstock_engine.core.drafters import NgramDrafter

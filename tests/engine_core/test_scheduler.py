@@ -3,7 +3,13 @@
 from collections.abc import Callable
 
 import pytest
-from engine_core.small_scheduler import advance, make_scheduler, make_sequence, ranges, step_of
+from tests.engine_core.small_scheduler import (
+    advance,
+    make_scheduler,
+    make_sequence,
+    ranges,
+    step_of,
+)
 
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams

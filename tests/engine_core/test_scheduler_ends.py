@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from engine_core.small_scheduler import EOS, advance, make_scheduler, make_sequence, step_of
+from tests.engine_core.small_scheduler import EOS, advance, make_scheduler, make_sequence, step_of
 
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.scheduler import Scheduler

@@ -1,11 +1,11 @@
-"""Property tests of the scheduler: a part of benchmarks/scheduler_steps.py, determinism, fairness."""
+"""Property tests of the scheduler: a part of benchmarks/engine/scheduler_steps.py, determinism, fairness."""
 
 from math import ceil
 from typing import Literal
 
 import hypothesis.strategies as st
+from benchmarks.engine.scheduler_steps import EngineMachine, configs, next_token, sampled
 from hypothesis import given, settings
-from scheduler_steps import EngineMachine, configs, next_token, sampled
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler

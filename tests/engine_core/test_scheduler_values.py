@@ -1,7 +1,7 @@
 """Tests of the scheduler's events and statistics: exact values."""
 
 import pytest
-from engine_core.small_scheduler import ranges, step_of
+from tests.engine_core.small_scheduler import ranges, step_of
 
 from penstock_engine.core.prefill_budget import PrefillBudget
 from penstock_engine.core.sampling import SamplingParams

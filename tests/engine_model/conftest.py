@@ -12,7 +12,7 @@ import transformers
 @pytest.fixture(scope="session")
 def greedy_equality() -> ModuleType:
     """The campaign's script, with its small model of each family."""
-    return importlib.import_module("greedy_equality")
+    return importlib.import_module("benchmarks.engine.greedy_equality")
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ from penstock_engine.machine.device import (
 )
 
 MIB = 2**20
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -186,13 +186,13 @@ def test_log_probabilities_that_are_told_are_counted(device: str, num_bytes: int
 def measured_bytes(code: str) -> int:
     """Bytes printed by `code` in a new process, as this one could reuse memory of earlier tests."""
     result = subprocess.run(
-        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return int(result.stdout)
 
 
 DRAW = """
-import sampling_cost as cost, torch
+import torch, benchmarks.engine.sampling_cost as cost
 settings, length = cost.mixes(152_000)["all of these"]
 sequences = cost.sequences_of(settings, 12, 4, length, 152_000)
 print(cost.measure(sequences, 152_000, torch.float32, 1)[1])
@@ -208,7 +208,7 @@ def test_drawing_takes_no_more_than_is_counted() -> None:
 
 
 TELL = """
-import sampling_cost as cost, torch
+import torch, benchmarks.engine.sampling_cost as cost
 sequences = cost.sequences_of([{"logprobs": 152_000}], 12, 0, 100, 152_000)
 print(cost.measure(sequences, 152_000, torch.float32, 1)[1])
 """
@@ -224,7 +224,7 @@ def test_telling_of_the_whole_vocabulary_takes_no_more_than_is_counted() -> None
 
 ATTEND = """
 import torch
-from sampling_cost import peak_of
+from benchmarks.engine.sampling_cost import peak_of
 from penstock_engine.kernels.kv_quant import quantize_kv
 from penstock_engine.layers.attention import AttentionShape, QKV, Span
 from penstock_engine.layers.gathered_attention import GatheredAttention

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from families import FAMILIES
+from tests.support.engine.families import FAMILIES
 
 from penstock_engine.checkpoints.loading import load_weights
 from penstock_engine.layers.attention import Span

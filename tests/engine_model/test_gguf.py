@@ -8,11 +8,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from families import FAMILIES as ALL_FAMILIES
-from families import LLAMA3, Family
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFWriter, dequantize
-from gguf_files import write_gguf
 from safetensors.torch import load_file, save_file
+from tests.support.engine.families import FAMILIES as ALL_FAMILIES
+from tests.support.engine.families import LLAMA3, Family
+from tests.support.engine.gguf_files import write_gguf
 
 from penstock_engine.checkpoints.gguf.checkpoint import GgufCheckpoint
 from penstock_engine.checkpoints.gguf.reader import CheckedReader

@@ -1,13 +1,13 @@
-"""A seeded tenth of benchmarks/greedy_equality.py: every family and setting, shorter prompts."""
+"""A seeded tenth of benchmarks/engine/greedy_equality.py: every family and setting, shorter prompts."""
 
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
-from expert_choices import EngineRouters
-from families import FAMILIES
-from verdicts import Judge, Reference, compare
+from tests.support.engine.expert_choices import EngineRouters
+from tests.support.engine.families import FAMILIES
+from tests.support.engine.verdicts import Judge, Reference, compare
 
 
 @pytest.mark.parametrize("family", FAMILIES)

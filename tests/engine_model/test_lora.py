@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import FAMILIES
 from safetensors.torch import load_file, save_file
+from tests.support.engine.families import FAMILIES
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.core.sampling import SamplingParams

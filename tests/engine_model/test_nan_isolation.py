@@ -1,12 +1,12 @@
-"""A seeded part of benchmarks/nan_isolation.py, and the blocks of such a request afterwards."""
+"""A seeded part of benchmarks/engine/nan_isolation.py, and the blocks of such a request afterwards."""
 
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-import nan_isolation as campaign
 import pytest
 import torch
+from benchmarks.engine import nan_isolation as campaign
 from safetensors.torch import load_file, save_file
 
 from penstock_engine.checkpoints.weights import SINGLE_NAME

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import FAMILIES
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from tests.support.engine.families import FAMILIES
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.memory.model_files import check_tensors

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from greedy_equality import FAMILIES
+from benchmarks.engine.greedy_equality import FAMILIES
 
 from penstock_engine.lora.checkpoint import Adapter, Factors
 
@@ -31,7 +31,7 @@ def make_adapter() -> Callable[[Targets], Adapter]:
 
 @pytest.fixture(scope="session")
 def family_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a random model, by the family's name in benchmarks/greedy_equality.py."""
+    """The folder of a random model, by the family's name in benchmarks/engine/greedy_equality.py."""
 
     @cache
     def make(name: str) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from greedy_equality import FAMILIES
+from benchmarks.engine.greedy_equality import FAMILIES
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from greedy_equality import FAMILIES
+from benchmarks.engine.greedy_equality import FAMILIES
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from greedy_equality import BLOCK_SIZE, make_prompts
+from benchmarks.engine.greedy_equality import BLOCK_SIZE, make_prompts
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler

@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from greedy_equality import FAMILIES, Setting, compare, generate, make_prompts, reference
-from quantized_equality import FORMATS, PRODUCTS, campaign, quantize
+from benchmarks.engine.greedy_equality import (
+    FAMILIES,
+    Setting,
+    compare,
+    generate,
+    make_prompts,
+    reference,
+)
+from benchmarks.engine.quantized_equality import FORMATS, PRODUCTS, campaign, quantize
 from safetensors.torch import load_file, save_file
 
 from penstock_engine.checkpoints.weights import checkpoint_files, read_headers, shapes_and_bytes

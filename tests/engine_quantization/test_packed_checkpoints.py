@@ -1,4 +1,4 @@
-"""Checkpoints packed by AutoAWQ, GPTQModel and compressed-tensors (benchmarks/packed_checkpoints.py)."""
+"""Checkpoints of AutoAWQ, GPTQModel and compressed-tensors (benchmarks/engine/packed_checkpoints.py)."""
 
 import json
 import shutil

@@ -1,7 +1,7 @@
-"""Sampled tokens follow the exact distribution: a part of benchmarks/sampling_distribution.py."""
+"""Sampled tokens follow the exact distribution: a part of benchmarks/engine/sampling_distribution.py."""
 
 import pytest
-import sampling_distribution as campaign
+from benchmarks.engine import sampling_distribution as campaign
 
 
 def test_samples_follow_the_exact_distribution() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import httpx
 import pytest
-from engine_server import launched_engine
+from tests.engine_server import launched_engine
 
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig

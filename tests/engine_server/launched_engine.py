@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from aiohttp.test_utils import unused_port
-from engine_process import start_engine
+from tests.support.engine.engine_process import start_engine
 
 from penstock_engine.make_model.make import make
 

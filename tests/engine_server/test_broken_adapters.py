@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from campaigns.broken_adapters import BROKEN, MAX_RANK, make_broken
+from tests.support.cluster.broken_adapters import BROKEN, MAX_RANK, make_broken
 
 from penstock_engine.make_model.adapters import make_adapter
 

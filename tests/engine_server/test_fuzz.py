@@ -1,13 +1,13 @@
-"""Runs a seeded part of benchmarks/fuzz_engine.py and of benchmarks/malformed_requests.py."""
+"""Runs a seeded part of benchmarks/engine/fuzz.py and of benchmarks/engine/malformed_requests.py."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fuzz_engine
 import httpx
-import malformed_requests
 import pytest
+from benchmarks.engine import fuzz as fuzz_engine
+from benchmarks.engine import malformed_requests
 from fastapi import FastAPI
 
 from penstock_engine.core.step import SequenceOutput, Step

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from gguf import GGUFWriter
-from gguf_files import write_gguf
+from tests.support.engine.gguf_files import write_gguf
 
 from penstock_engine.checkpoints.gguf import tokenizer as gguf_tokenizer
 from penstock_engine.checkpoints.gguf.file import read_gguf

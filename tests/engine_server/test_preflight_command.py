@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from engine_server.preflight_models import (
+from tests.engine_server.preflight_models import (
     GIB,
     MIB,
     run,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from engine_server.preflight_models import (
+from safetensors.torch import load_file, save_file
+from tests.engine_server.preflight_models import (
     GIB,
 )
-from safetensors.torch import load_file, save_file
 
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.memory.preflight import preflight

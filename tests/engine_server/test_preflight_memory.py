@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_server.preflight_models import GIB, MIB, config_with
+from tests.engine_server.preflight_models import GIB, MIB, config_with
 
 from penstock_engine.memory.preflight import preflight
 from penstock_engine.options.config import EngineConfig

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from engine_server.preflight_models import (
+from safetensors.torch import load_file, save_file
+from tests.engine_server.preflight_models import (
     GIB,
     MIB,
     URI,
@@ -18,7 +19,6 @@ from engine_server.preflight_models import (
     delete_files,
     with_file,
 )
-from safetensors.torch import load_file, save_file
 
 from penstock_engine.memory.preflight import preflight
 from penstock_engine.options.config import EngineConfig

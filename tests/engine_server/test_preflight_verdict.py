@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_server.preflight_models import GIB, config_with, delete_files, with_file
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from tests.engine_server.preflight_models import GIB, config_with, delete_files, with_file
 
 from penstock_engine.memory.preflight import preflight
 from penstock_engine.options.config import EngineConfig

@@ -8,8 +8,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from otlp_collector import Collector, attributes, contains, duration_s, running_collector
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from tests.support.otlp_collector import (
+    Collector,
+    attributes,
+    contains,
+    duration_s,
+    running_collector,
+)
 
 from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.server.tracing import Tracer

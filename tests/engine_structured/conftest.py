@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from engine_server import launched_engine
-from engine_structured.streamed_calls import append_call
+from tests.engine_server import launched_engine
+from tests.engine_structured.streamed_calls import append_call
 
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.structured.compiler import GrammarCompiler

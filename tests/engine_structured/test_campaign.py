@@ -1,4 +1,4 @@
-"""Runs a twentieth of benchmarks/structured_output.py, and compiles all its hostile cases."""
+"""Runs a twentieth of benchmarks/engine/structured_output.py, and compiles all its hostile cases."""
 
 import asyncio
 import importlib
@@ -17,7 +17,7 @@ from penstock_engine.structured.grammar import GrammarError
 
 @pytest.fixture(scope="module")
 def campaign() -> ModuleType:
-    return importlib.import_module("structured_output")
+    return importlib.import_module("benchmarks.engine.structured_output")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from engine_structured.streamed_calls import append_call
+from tests.engine_structured.streamed_calls import append_call
 
 from penstock_engine.parsers.tool_format import HERMES, MISTRAL
 from penstock_engine.server.answer_format import AnswerFormat

@@ -5,9 +5,9 @@ import json
 from collections.abc import Callable
 
 import pytest
-from engine_structured.joined_parts import Joined, JoinedCall, join
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.engine_structured.joined_parts import Joined, JoinedCall, join
 
 from penstock_engine.parsers.answer_parser import AnswerParser
 from penstock_engine.parsers.json_scan import JsonScanner

@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 import pytest
-from engine_structured.joined_parts import Joined, JoinedCall, join
 from jsonschema import validate
+from tests.engine_structured.joined_parts import Joined, JoinedCall, join
 
 from penstock_engine.parsers.tool_call_parser import ToolCallParser
 from penstock_engine.parsers.tool_format import (

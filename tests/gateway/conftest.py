@@ -13,8 +13,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from gateway.engine_answers import CHUNKS, DONE
 from prometheus_client.parser import text_string_to_metric_families
+from tests.gateway.engine_answers import CHUNKS, DONE
 
 from penstock.clients.clock import monotonic
 from penstock.core.routing.pick import Endpoint, Side

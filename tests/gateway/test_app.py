@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from gateway.test_management import PATHS
+from tests.gateway.test_management import PATHS
 
 
 async def get(front, path, **options):

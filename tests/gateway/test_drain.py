@@ -4,7 +4,7 @@ import asyncio
 
 import aiohttp
 import pytest
-from gateway.engine_answers import DONE
+from tests.gateway.engine_answers import DONE
 
 CHUNK = b'data: {"n": 0}\n\n'
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from images.containerfile import read_stages
+from tests.images.containerfile import read_stages
 
 from penstock.chart.rendering.install import image_values, install_manifests
 from penstock.chart.values.values import merged

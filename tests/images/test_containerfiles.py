@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from images.containerfile import Stage, read_stages
+from tests.images.containerfile import Stage, read_stages
 
 from penstock.chart.version import VERSION
 from penstock.core.manifests import restricted

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from local.api_server import ApiServer
+from tests.local.api_server import ApiServer
 
 from penstock.cli import rollout_status
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from engine_server import launched_engine
+from tests.engine_server import launched_engine
 
 from penstock.api.conversion.convert import to_core
 from penstock.clients.kube import Kube, Object

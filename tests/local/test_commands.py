@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from local.api_server import STABLE, ApiServer, penstock
+from tests.local.api_server import STABLE, ApiServer, penstock
 
 
 def test_explain_of_a_service_that_penstock_does_not_scale(api: ApiServer) -> None:

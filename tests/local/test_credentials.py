@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local.api_server import ApiServer, penstock
+from tests.local.api_server import ApiServer, penstock
 
 from penstock.clients.kubeconfig import current_namespace, load_configuration
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_scaling.engine_loads import engine, observation
-from core_sizing.conftest import live
 from rich.console import Console
+from tests.core_scaling.engine_loads import engine, observation
+from tests.core_sizing.conftest import live
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import build

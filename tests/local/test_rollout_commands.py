@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from local.api_server import STABLE, STALLED, Answer, ApiServer, penstock
+from tests.local.api_server import STABLE, STALLED, Answer, ApiServer, penstock
 
 from penstock.cli import rollout_status
 from penstock.core.spec.service import REVISION_LABEL

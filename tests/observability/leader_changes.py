@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from observability.alert_scenarios import SERVICE, level, minutes, misses, rate
+from tests.observability.alert_scenarios import SERVICE, level, minutes, misses, rate
 
 # The first leader's series end at this step, and the next one's begin some steps later.
 CHANGE, LEADERLESS = 140, 2

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 
-from observability.alert_scenarios import (
+from tests.observability.alert_scenarios import (
     DEADLINE,
     POD,
     REQUESTS,

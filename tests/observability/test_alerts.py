@@ -4,8 +4,8 @@ import subprocess
 from datetime import timedelta
 
 import pytest
-from observability.alert_scenarios import INCIDENTS
-from observability.quiet_times import QUIET
+from tests.observability.alert_scenarios import INCIDENTS
+from tests.observability.quiet_times import QUIET
 
 from penstock.observability.alerts import groups
 

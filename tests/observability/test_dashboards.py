@@ -11,7 +11,7 @@ import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
-from observability.dashboard_panels import BOARDS, BUILT_IN, VARIABLE, expressions, panels
+from tests.observability.dashboard_panels import BOARDS, BUILT_IN, VARIABLE, expressions, panels
 
 from penstock.core.scaling.rule import DecisionCode
 from penstock.local import prometheus

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from observability.leader_changes import (
+from tests.observability.leader_changes import (
     CHANGE,
     ENDED,
     FIRING,

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from observability.dashboard_panels import BOARDS, expressions
+from tests.observability.dashboard_panels import BOARDS, expressions
 
 from penstock.observability.alerts import groups
 from penstock.observability.alerts.rules import Record

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from observability.test_names import LABELS
+from tests.observability.test_names import LABELS
 
 from penstock.observability.alerts import groups
 from penstock.observability.alerts.services import UNROUTED_REASONS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from service_spec import SMALL
+from tests.support.service_spec import SMALL
 
 from penstock.chart.names import GATEWAY, OPERATOR
 from penstock.chart.rendering.install import install_manifests

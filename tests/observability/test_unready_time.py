@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
-from controller.service_bodies import NEW, child
-from service_spec import service_spec
+from tests.controller.service_bodies import NEW, child
+from tests.support.service_spec import service_spec
 
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.pods import ObservedPod

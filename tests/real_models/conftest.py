@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from greedy_equality import reference
-from verdicts import Reference
+from benchmarks.engine.greedy_equality import reference
+from tests.support.engine.verdicts import Reference
 
 from penstock.clients.caches import cache_root
 from penstock.local import chat_model

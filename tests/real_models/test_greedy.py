@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from greedy_equality import BLOCK_SIZE, reference
-from real_models import generate, round_weights
+from benchmarks.engine.greedy_equality import BLOCK_SIZE, reference
+from benchmarks.engine.real_models import generate, round_weights
 from safetensors.torch import load_file
-from verdicts import compare
+from tests.support.engine.verdicts import compare
 
 from penstock_engine.checkpoints.weights import open_checkpoints
 from penstock_engine.core.speculation import SpeculationConfig

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from engine_server import launched_engine
-from engine_server.test_adapters import make_adapter
-from otlp_collector import Collector, running_collector
+from tests.engine_server import launched_engine
+from tests.engine_server.test_adapters import make_adapter
+from tests.support.otlp_collector import Collector, running_collector
 
 model_dir = launched_engine.model_dir
 

@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import psutil
-from runtimes.service_engine import NAME, Engine
+from tests.runtimes.service_engine import NAME, Engine
 
 from penstock.core.adapters.adapter import AdapterVersion
 

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from runtimes.effects import LONG
-from runtimes.service_engine import Engine
+from tests.runtimes.effects import LONG
+from tests.runtimes.service_engine import Engine
 
 
 @contextmanager

@@ -16,9 +16,9 @@ from unittest.mock import patch
 
 import httpx
 from aiohttp.test_utils import unused_port
-from engine_process import start_engine
-from otlp_collector import Collector
 from prometheus_client.parser import text_string_to_metric_families
+from tests.support.engine.engine_process import start_engine
+from tests.support.otlp_collector import Collector
 
 from penstock.api.conversion.convert import to_core
 from penstock.api.inferenceservice.kind import KIND

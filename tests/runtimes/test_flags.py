@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from runtimes import effects, queue_effects
-from runtimes.conftest import Places
-from runtimes.service_engine import Engine, preflight, running_engine
+from tests.runtimes import effects, queue_effects
+from tests.runtimes.conftest import Places
+from tests.runtimes.service_engine import Engine, preflight, running_engine
 
 from penstock.core.runtimes.page import EXTRA_FLAGS
 from penstock.core.runtimes.penstock import PREFLIGHT_FLAGS, RUNTIME

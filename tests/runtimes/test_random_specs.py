@@ -1,13 +1,13 @@
-"""Specs drawn at random over all fields; the campaign of benchmarks/random_specs.py draws more of them."""
+"""Specs drawn at random over all fields; benchmarks/cluster/random_specs.py draws more of them."""
 
 import asyncio
 from pathlib import Path
 
 import pytest
-from engine_agreement import as_manifest
-from random_specs import follow_all, report
-from runtimes.service_engine import preflight
-from small_models import make_models
+from benchmarks.cluster.random_specs import follow_all, report
+from tests.runtimes.service_engine import preflight
+from tests.support.cluster.engine_agreement import as_manifest
+from tests.support.engine.small_models import make_models
 
 from penstock.clients.kube import connect
 from penstock.local.cluster import Cluster

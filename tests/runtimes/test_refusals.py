@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runtimes.conftest import Places
-from runtimes.service_engine import preflight, service
+from tests.runtimes.conftest import Places
+from tests.runtimes.service_engine import preflight, service
 
 from penstock.api.conversion.convert import InvalidService, to_core
 

@@ -1,7 +1,7 @@
-"""Fixed seeds of benchmarks/random_scenarios.py."""
+"""Fixed seeds of benchmarks/simulator/random_scenarios.py."""
 
 import pytest
-import random_scenarios
+from benchmarks.simulator import random_scenarios
 
 
 @pytest.mark.parametrize("seed", range(6))

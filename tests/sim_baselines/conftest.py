@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from sim_baselines.engine_profile import PROFILE
+from tests.sim_baselines.engine_profile import PROFILE
 
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (

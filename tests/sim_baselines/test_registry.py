@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sim_baselines.engine_profile import PROFILE
+from tests.sim_baselines.engine_profile import PROFILE
 
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from engine_server import launched_engine
-from gateway import conftest as gateway_fixtures
-from otlp_collector import Collector, running_collector
+from tests.engine_server import launched_engine
+from tests.gateway import conftest as gateway_fixtures
+from tests.support.otlp_collector import Collector, running_collector
 
 model_dir = launched_engine.model_dir
 launch = launched_engine.launch

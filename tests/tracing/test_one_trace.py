@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from gateway.conftest import Engine, answer, service
-from otlp_collector import Collector, attributes, contains, duration_s
+from tests.gateway.conftest import Engine, answer, service
+from tests.support.otlp_collector import Collector, attributes, contains, duration_s
 
 from penstock.gateway.telemetry.tracing import RequestTracer
 from penstock_engine.contract.wire import REQUEST_ID_HEADER

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway.conftest import Engine, answer, service
-from tracing.otel_collector import WrittenSpan, running_otel_collector
+from tests.gateway.conftest import Engine, answer, service
+from tests.tracing.otel_collector import WrittenSpan, running_otel_collector
 
 from penstock.gateway.telemetry.tracing import RequestTracer
 from penstock.local.otel_collector import ensure_otel_collector

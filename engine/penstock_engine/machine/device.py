@@ -29,7 +29,7 @@ LOGITS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 24}
 # result of top-k. On a CPU also the Python objects that they become.
 REPORTED_LOGPROB_BYTES = {"cpu": 24 + 136, "cuda": 24}
 
-# Peak memory of the sampler for each logit that is sampled at once, measured by benchmarks/sampling_cost.py.
+# Peak memory of the sampler for each logit that is sampled at once, by benchmarks/engine/sampling_cost.py.
 SAMPLING_BYTES_PER_LOGIT = 44
 
 # Bytes of keys and values of decoding sequences that a CPU gathers at once, unless a single one has more.

@@ -6,7 +6,7 @@ them from a family's entry and config.json. To add a family:
 1. Add its entry below: its name in `architectures` of config.json, and its differences from Llama.
    `defaults` are the values of its configuration class in transformers for keys of config.json that a
    checkpoint may leave out.
-2. Add a small random model of it to benchmarks/greedy_equality.py, which compares the engine with
+2. Add a small random model of it to benchmarks/engine/greedy_equality.py, which compares the engine with
    transformers token for token.
 
 If a family needs a part that no other has (another norm, another order within a layer), add that

@@ -5,8 +5,16 @@ import json
 from typing import Any
 
 import pytest
-from api.inferenceservice.refused_specs import BAD, DRAFT, GOOD, METRIC, SECRET, drafts, evaluation
 from pydantic import BaseModel, Field, ValidationError
+from tests.api.inferenceservice.refused_specs import (
+    BAD,
+    DRAFT,
+    GOOD,
+    METRIC,
+    SECRET,
+    drafts,
+    evaluation,
+)
 
 from penstock.api.generation.crdgen import UnsupportedSchema, crds, inference_service_crd, schema_of
 from penstock.api.inferenceservice.kind import InferenceServiceSpec

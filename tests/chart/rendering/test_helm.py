@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chart.conftest import CHART, Helm
-from chart.value_sets import IMAGE, VALUE_SETS
+from tests.chart.conftest import CHART, Helm
+from tests.chart.value_sets import IMAGE, VALUE_SETS
 
 from penstock.chart.rendering.chart_files import chart_files
 from penstock.chart.rendering.install import install_manifests

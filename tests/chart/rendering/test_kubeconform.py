@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chart.rendering.kubernetes_schemas import LOCATION, VERSIONS, schemas_folder
-from chart.value_sets import IMAGE, VALUE_SETS
+from tests.chart.rendering.kubernetes_schemas import LOCATION, VERSIONS, schemas_folder
+from tests.chart.value_sets import IMAGE, VALUE_SETS
 
 from penstock.chart.rendering.install import install_manifests
 from penstock.chart.values.values import merged

@@ -25,8 +25,8 @@ def device() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def kernel_equality() -> ModuleType:
-    """benchmarks/kernel_equality.py, which also makes the interpreter a little faster."""
-    module = importlib.import_module("kernel_equality")
+    """benchmarks/engine/kernel_equality.py, which also makes the interpreter a little faster."""
+    module = importlib.import_module("benchmarks.engine.kernel_equality")
     if IS_INTERPRETED:
         module.skip_what_is_idle()
     return module

@@ -1,4 +1,4 @@
-"""A seeded part of benchmarks/kernel_equality.py."""
+"""A seeded part of benchmarks/engine/kernel_equality.py."""
 
 import dataclasses
 import itertools

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from gateway.conftest import answer
+from tests.gateway.conftest import answer
 
 from penstock.gateway.snapshots.builder import build
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from gateway.adapters.adapter_engine import SQL
+from tests.gateway.adapters.adapter_engine import SQL
 
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.gateway.adapters import polls as adapter_polls

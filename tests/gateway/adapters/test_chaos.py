@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from gateway.adapters.adapter_engine import AdapterEngine, adapter
+from tests.gateway.adapters.adapter_engine import AdapterEngine, adapter
 
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.snapshots.builder import build

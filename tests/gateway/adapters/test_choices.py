@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 
 import pytest
-from gateway.adapters.adapter_engine import adapter
+from tests.gateway.adapters.adapter_engine import adapter
 
 from penstock.core.adapters.route import DRAIN_AFTER_S
 from penstock.core.observed.lora_engine import LoraEngine

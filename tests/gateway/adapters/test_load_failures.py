@@ -2,7 +2,14 @@
 
 from dataclasses import replace
 
-from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, EndingEngine, adapter, ask
+from tests.gateway.adapters.adapter_engine import (
+    BUILT,
+    NAME,
+    AdapterEngine,
+    EndingEngine,
+    adapter,
+    ask,
+)
 
 from penstock.clients.engine_adapters import EngineFailure
 from penstock.core.routing.pick import Endpoint

@@ -4,7 +4,14 @@ import asyncio
 from collections import Counter
 
 import pytest
-from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, EndingEngine, adapter, ask
+from tests.gateway.adapters.adapter_engine import (
+    BUILT,
+    NAME,
+    AdapterEngine,
+    EndingEngine,
+    adapter,
+    ask,
+)
 
 from penstock.core.adapters import drain, route
 from penstock.core.spec.objectives import Objectives

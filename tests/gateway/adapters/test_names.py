@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from gateway.adapters.adapter_engine import adapter
+from tests.gateway.adapters.adapter_engine import adapter
 
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.gateway.snapshots.adapter import Adapter

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.adapters.adapter_engine import BASE, NAME, AdapterEngine, adapter, ask
+from tests.gateway.adapters.adapter_engine import BASE, NAME, AdapterEngine, adapter, ask
 
 from penstock.core.spec.objectives import Objectives
 

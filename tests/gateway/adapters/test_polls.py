@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import ExitStack
 
 import pytest
-from gateway.adapters.adapter_engine import NAME, AdapterEngine, ask
+from tests.gateway.adapters.adapter_engine import NAME, AdapterEngine, ask
 
 from penstock.clients.engine_adapters import LIST_FRACTION, LIST_REQUEST_S, Answer, EngineAdapters
 from penstock.clients.loop_share import LoopShare

@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from gateway.adapters.adapter_engine import NAME, SQL, AdapterEngine, ask
-from gateway.adapters.test_routes import publish_route
+from tests.gateway.adapters.adapter_engine import NAME, SQL, AdapterEngine, ask
+from tests.gateway.adapters.test_routes import publish_route
 
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.gateway.apis.openai import models

@@ -6,8 +6,8 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from engine_server import launched_engine
-from gateway.adapters.adapter_engine import adapter
+from tests.engine_server import launched_engine
+from tests.gateway.adapters.adapter_engine import adapter
 
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.pick import Endpoint, Side

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import Counter
 
-from gateway.adapters.adapter_engine import NAME, AdapterEngine, adapter, ask
+from tests.gateway.adapters.adapter_engine import NAME, AdapterEngine, adapter, ask
 
 from penstock.clients import stats_report
 from penstock.core.adapters.adapter import AdapterVersion

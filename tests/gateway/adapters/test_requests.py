@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, adapter, ask
+from tests.gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, adapter, ask
 
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.pick import Side

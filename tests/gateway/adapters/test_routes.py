@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 
-from gateway.adapters.adapter_engine import NAME, AdapterEngine, ask
+from tests.gateway.adapters.adapter_engine import NAME, AdapterEngine, ask
 
 from penstock.gateway.snapshots.builder import build
 from penstock.gateway.snapshots.snapshot import Snapshot

@@ -5,7 +5,7 @@ import contextlib
 from collections import Counter
 
 import pytest
-from gateway.adapters.adapter_engine import AdapterEngine, adapter, ask
+from tests.gateway.adapters.adapter_engine import AdapterEngine, adapter, ask
 
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.gateway.snapshots.builder import build

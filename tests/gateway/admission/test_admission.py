@@ -8,7 +8,7 @@ import json
 import math
 
 import pytest
-from gateway.engine_answers import DONE
+from tests.gateway.engine_answers import DONE
 
 from penstock.clients.stats_report import PATH, parse
 from penstock.core.spec.objectives import Objectives

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from gateway.engine_answers import DONE, EVENT, resets, stream
+from tests.gateway.engine_answers import DONE, EVENT, resets, stream
 
 from penstock.gateway.apis.sse import MAX_HELD_BYTES
 

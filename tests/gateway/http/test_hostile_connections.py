@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-import hostile_connections
+from benchmarks.gateway import hostile_connections
 
 from penstock.core.routing.pick import Endpoint
 

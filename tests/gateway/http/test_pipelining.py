@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from gateway.engine_answers import DONE
+from tests.gateway.engine_answers import DONE
 
 from penstock.gateway.settings import GatewaySettings
 

@@ -1,7 +1,7 @@
-"""A small part of benchmarks/gateway_limits.py: limits that one party fills."""
+"""A small part of benchmarks/gateway/limits.py: limits that one party fills."""
 
 import pytest
-from gateway_limits import cases, measure
+from benchmarks.gateway.limits import cases, measure
 
 SMALL = {
     "max_connections": 96, "max_held_body_bytes": 4 << 20, "max_mirrored": 4, "max_waiting": 8,

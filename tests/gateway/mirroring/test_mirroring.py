@@ -5,7 +5,17 @@ import json
 import random
 
 import pytest
-from gateway.engine_answers import DONE, EVENT, begins, breaks, cuts, hangs, resets, stream, whole
+from tests.gateway.engine_answers import (
+    DONE,
+    EVENT,
+    begins,
+    breaks,
+    cuts,
+    hangs,
+    resets,
+    stream,
+    whole,
+)
 
 from penstock.core.routing.route import Mirror, RouteRule
 from penstock.gateway.snapshots.snapshot import Route, Snapshot

@@ -5,7 +5,17 @@ import math
 from dataclasses import replace
 
 import pytest
-from gateway.engine_answers import DONE, EVENT, begins, breaks, cuts, hangs, resets, stream, whole
+from tests.gateway.engine_answers import (
+    DONE,
+    EVENT,
+    begins,
+    breaks,
+    cuts,
+    hangs,
+    resets,
+    stream,
+    whole,
+)
 
 from penstock.clients.stats_report import PATH, parse
 from penstock.core.canary.moments import Moments

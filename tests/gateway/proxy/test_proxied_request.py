@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from gateway.engine_answers import DONE
+from tests.gateway.engine_answers import DONE
 
 from penstock.core.routing.pick import Side
 from penstock.core.spec.objectives import Objectives

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from gateway.engine_answers import CHUNKS, DONE, EVENT, stream
+from tests.gateway.engine_answers import CHUNKS, DONE, EVENT, stream
 
 from penstock.core.spec.objectives import Objectives
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from gateway.engine_answers import CHUNKS, DONE
+from tests.gateway.engine_answers import CHUNKS, DONE
 
 
 async def reset_at_once(request):

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import aiohttp
 import pytest
-from gateway.engine_answers import CHUNKS, DONE
+from tests.gateway.engine_answers import CHUNKS, DONE
 
 
 async def broken_off(request):

@@ -5,9 +5,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from gateway.adapters.adapter_engine import adapter
-from gateway.adapters.test_routes import route
-from gateway.conftest import service
+from tests.gateway.adapters.adapter_engine import adapter
+from tests.gateway.adapters.test_routes import route
+from tests.gateway.conftest import service
 
 from penstock.gateway.snapshots.builder import build
 from penstock.gateway.snapshots.snapshot import Snapshot

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from gateway.engine_answers import hangs
+from tests.gateway.engine_answers import hangs
 
 from penstock.gateway.snapshots.builder import build
 from penstock.gateway.snapshots.snapshot import Route, Snapshot

@@ -1,7 +1,7 @@
 """A failing engine of five is ejected, hidden from clients, and used again when it recovers."""
 
 import pytest
-from failing_engines import FAULTS, measure
+from benchmarks.gateway.failing_engines import FAULTS, measure
 
 from penstock.core.spec.objectives import Objectives
 

@@ -1,7 +1,7 @@
 """Failures that no other engine could check: they do not count for outlier ejection."""
 
 import pytest
-from gateway.engine_answers import resets, whole
+from tests.gateway.engine_answers import resets, whole
 
 
 @pytest.mark.parametrize(

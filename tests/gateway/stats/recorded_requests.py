@@ -1,6 +1,6 @@
 """Requests of a manual clock, recorded as the gateway records them."""
 
-from gateway.engine_answers import EVENT
+from tests.gateway.engine_answers import EVENT
 
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint

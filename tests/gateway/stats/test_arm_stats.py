@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from gateway.engine_answers import DONE
+from tests.gateway.engine_answers import DONE
 
 from penstock.clients.stats_report import PATH, parse
 from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS, Arm, tpot_bin, ttft_bin

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from gateway.engine_answers import DONE, EVENT, breaks, hangs, resets, stream
+from tests.gateway.engine_answers import DONE, EVENT, breaks, hangs, resets, stream
 
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.route import RouteRule

@@ -8,7 +8,7 @@ import json
 import socket
 
 import pytest
-from gateway.engine_answers import DONE, EVENT
+from tests.gateway.engine_answers import DONE, EVENT
 
 from penstock.clients.stats_report import PATH, parse
 from penstock.core.routing.pick import Side

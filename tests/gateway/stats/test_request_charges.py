@@ -1,7 +1,7 @@
 """Requests that end in every way count for whom the table of charges says, and abort no equal canary."""
 
 import pytest
-from request_charges import ENDINGS, is_aborted, measure
+from benchmarks.gateway.request_charges import ENDINGS, is_aborted, measure
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

@@ -4,8 +4,8 @@ import json
 import logging
 
 import pytest
-from gateway.conftest import Request, answer
-from gateway.engine_answers import DONE
+from tests.gateway.conftest import Request, answer
+from tests.gateway.engine_answers import DONE
 
 from penstock.gateway.lifecycle.timeline import RequestPhase, Timeline, seconds_by_phase
 from penstock.observability import logs

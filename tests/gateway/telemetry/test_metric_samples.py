@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from gateway.engine_answers import DONE
 from prometheus_client.parser import text_string_to_metric_families
+from tests.gateway.engine_answers import DONE
 
 from penstock.core.routing.pick import Side
 from penstock.gateway.apis.openai import CHAT_PATH

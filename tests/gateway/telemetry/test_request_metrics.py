@@ -4,8 +4,8 @@ import ast
 from pathlib import Path
 
 import pytest
-from gateway.engine_answers import DONE
 from prometheus_client.parser import text_string_to_metric_families
+from tests.gateway.engine_answers import DONE
 
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.apis import openai

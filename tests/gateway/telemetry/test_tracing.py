@@ -8,9 +8,9 @@ import time
 from itertools import pairwise
 
 import pytest
-from gateway.conftest import Request, answer
-from otlp_collector import attributes, contains, duration_s, running_collector
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from tests.gateway.conftest import Request, answer
+from tests.support.otlp_collector import attributes, contains, duration_s, running_collector
 
 from penstock.core.routing.route import Mirror, RouteRule
 from penstock.gateway.snapshots.snapshot import Route, Snapshot

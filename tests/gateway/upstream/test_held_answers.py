@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from gateway.engine_answers import DONE
+from tests.gateway.engine_answers import DONE
 
 EVENT = b'data: {"n": 0}\n\n'
 

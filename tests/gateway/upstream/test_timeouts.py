@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from gateway.engine_answers import CHUNKS, DONE
+from tests.gateway.engine_answers import CHUNKS, DONE
 
 
 async def silent(request):

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 from aiohttp.client_proto import ResponseHandler
-from gateway.engine_answers import whole
+from tests.gateway.engine_answers import whole
 
 from penstock.clients.pod_connections import MAX_INFORMATIONAL, PIECE_BYTES, PodConnection
 

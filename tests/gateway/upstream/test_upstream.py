@@ -5,7 +5,7 @@ import gzip
 import io
 
 import pytest
-from gateway.engine_answers import DONE
+from tests.gateway.engine_answers import DONE
 
 from penstock.gateway.upstream.upstream import body_payload
 

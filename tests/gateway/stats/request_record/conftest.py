@@ -1,7 +1,7 @@
 """Records of requests for one service, with a manual clock."""
 
 import pytest
-from gateway.stats.recorded_requests import Clock
+from tests.gateway.stats.recorded_requests import Clock
 
 from penstock.gateway.stats.request_record import RequestRecord
 from penstock.gateway.stats.service_stats import ServiceStats

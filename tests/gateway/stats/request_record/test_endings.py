@@ -1,8 +1,8 @@
 """Outcomes, errors and first answers that one request adds by its ending."""
 
 import pytest
-from gateway.engine_answers import EVENT
-from gateway.stats.recorded_requests import ENGINE, POD, close, endpoint, stream
+from tests.gateway.engine_answers import EVENT
+from tests.gateway.stats.recorded_requests import ENGINE, POD, close, endpoint, stream
 
 from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.routing.charge import Ending

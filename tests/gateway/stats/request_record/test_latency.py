@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from gateway.engine_answers import EVENT
-from gateway.stats.recorded_requests import ENGINE, POD, USAGE, close, endpoint, stream, whole
+from tests.gateway.engine_answers import EVENT
+from tests.gateway.stats.recorded_requests import ENGINE, POD, USAGE, close, endpoint, stream, whole
 
 from penstock.core.canary.evidence import tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments

@@ -1,8 +1,8 @@
 """Requests that wait or run, and their slots at engines."""
 
 import pytest
-from gateway.engine_answers import EVENT
-from gateway.stats.recorded_requests import ENGINE, POD, USAGE
+from tests.gateway.engine_answers import EVENT
+from tests.gateway.stats.recorded_requests import ENGINE, POD, USAGE
 
 from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.routing.pick import Endpoint

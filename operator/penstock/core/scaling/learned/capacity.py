@@ -7,8 +7,8 @@ them the tokens of a sequence, are x seconds apart:
     x = c0 + x * r * W = c0 / (1 - r * W)
 
 By Little's law, r * output * x sequences run at a time. The limits on sequences and on KV tokens are solved
-for r here, the limit on x in tpot_rate.py. benchmarks/replica_capacity.py compares the rates with simulated
-replicas.
+for r here, the limit on x in tpot_rate.py. benchmarks/simulator/replica_capacity.py compares the rates with
+simulated replicas.
 """
 
 import math

@@ -1,0 +1,260 @@
+"""A run that has something to show in every panel: load, a scale step, a rollout, adapters and a kill."""
+
+import asyncio
+import json
+import random
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import torch
+from safetensors.torch import load_file, save_file
+from tests.support.cluster.rollouts import SLOW
+from tests.support.cluster.service_manifest import service_manifest
+
+from penstock.core.spec.service import ENGINE_PORT, Object
+from penstock.demo.load import Load, Workload
+from penstock.demo.stage import Stage
+from penstock.local import faults
+
+CHAT, ADAPTED = "chat", "adapted"
+# ModelRoutes: to CHAT, to CHAT with a timeout that no response meets, and to no service.
+ROUTE, HASTY, BROKEN = "assistant", "hasty", "broken"
+ADAPTERS = ("law", "medicine", "poetry")
+START_TIMEOUT_S, JUDGING_S = 240, 180
+# Time for the gateway to learn of a new service, s.
+APPLIED_S = 5
+RANK = 4
+
+
+def chat(prometheus_url: str) -> Object:
+    """A service with objectives, prices and a canary that a query of Prometheus guards."""
+    gate = {
+        "name": "queue",
+        "server": prometheus_url,
+        "query": 'sum(vllm:num_requests_waiting{service="$namespace/$service"})',
+        "maximum": "1000",
+        "interval": "10s",
+    }
+    return service_manifest(
+        CHAT,
+        {
+            "engine": {"maxModelLen": 512, "maxNumSeqs": 8, "kvCache": {"memory": "8Mi"}},
+            "objectives": {"ttft": "2s", "tpot": "200ms", "attainment": "0.9"},
+            "variants": [
+                {
+                    "name": "small",
+                    "pricePerHour": "0.5",
+                    "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
+                },
+                {
+                    "name": "gpu",
+                    "pricePerHour": "4",
+                    "resources": {"limits": {"memory": "2Gi", "nvidia.com/gpu": 1}},
+                    "maxReplicas": 0,
+                },
+            ],
+            "scaling": {"minReplicas": 1, "maxReplicas": 2},
+            "terminationGracePeriodSeconds": 20,
+            "rollout": {
+                "strategy": "Canary",
+                "canary": {
+                    "minWeightPercent": 30,
+                    "maxWeightPercent": 40,
+                    "mirror": {"percent": 100, "duration": "10s"},
+                    "metrics": [gate],
+                },
+            },
+        },
+    )
+
+
+def adapted() -> Object:
+    """A service whose engine has adapters, drafts tokens by n-grams and keeps KV blocks in host memory."""
+    modules = " ".join(f"--lora-modules {name}=/models/{name}" for name in ADAPTERS)
+    drafts = json.dumps({"method": "ngram", "num_speculative_tokens": 3})
+    command = (
+        f'exec penstock-engine "$@" --enable-lora --max-loras 1 --max-cpu-loras 1 {modules} '
+        f"--speculative-config '{drafts}' --kv-offloading-size 0.05"
+    )
+    container = {"name": "engine", "command": ["bash", "-c", command, "engine"]}
+    return service_manifest(
+        ADAPTED,
+        {
+            "engine": {"maxModelLen": 256, "maxNumSeqs": 4, "kvCache": {"memory": "1Mi"}},
+            "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
+            "scaling": {"minReplicas": 1, "maxReplicas": 1},
+            "terminationGracePeriodSeconds": 20,
+            "template": {"spec": {"containers": [container]}},
+        },
+    )
+
+
+def model_route(name: str, service: str, **rule: Any) -> Object:
+    """A ModelRoute that sends all requests to a service. rule: further fields of its only rule."""
+    return {
+        "apiVersion": "serving.penstock.dev/v1alpha1",
+        "kind": "ModelRoute",
+        "metadata": {"name": name},
+        "spec": {
+            "modelName": name,
+            "rules": [{"name": "all", "backendRefs": [{"name": service}], **rule}],
+        },
+    }
+
+
+def make_models(folder: Path, model: Path) -> None:
+    """Copy the model into a folder, with LoRA adapters of random factors beside it."""
+    shutil.copytree(model, folder / model.name)
+    weights = load_file(model / "model.safetensors")
+    for seed, name in enumerate(ADAPTERS):
+        (folder / name).mkdir(parents=True)
+        config = {"peft_type": "LORA", "r": RANK, "lora_alpha": 16, "bias": "none"}
+        (folder / name / "adapter_config.json").write_text(json.dumps(config))
+        generator = torch.Generator().manual_seed(seed)
+        factors = {}
+        for key, weight in weights.items():
+            if key.endswith("q_proj.weight"):
+                target = f"base_model.model.{key.removesuffix('.weight')}"
+                outputs, inputs = weight.shape
+                factors[f"{target}.lora_A.weight"] = torch.randn(RANK, inputs, generator=generator)
+                factors[f"{target}.lora_B.weight"] = torch.randn(outputs, RANK, generator=generator)
+        save_file(factors, folder / name / "adapter_model.safetensors")
+
+
+async def play(stage: Stage, words: Sequence[str], prometheus_url: str) -> None:
+    """Play the run. The claim `models` must have the adapters. Raises TimeoutError."""
+    routes = (
+        model_route(ROUTE, CHAT),
+        model_route(HASTY, CHAT, timeouts={"request": "10ms"}),
+        model_route(BROKEN, "nobody"),
+    )
+    for manifest in (chat(prometheus_url), adapted(), *routes):
+        stage.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    url = stage.cluster.gateway_url
+    workload = Workload(CHAT, words, prompt_words=40, max_tokens=24, seed=1, think_s=0.5)
+    routed = Workload(ROUTE, words, prompt_words=20, max_tokens=8, seed=2, think_s=2.0)
+    async with Load(url, workload) as load, Load(url, routed) as other:
+        await asyncio.sleep(APPLIED_S)
+        load.set_clients(5)  # they wait for the first engine
+        for name in (CHAT, ADAPTED):
+            await stage.wait_until(
+                lambda view: view.ready == 1,
+                name,
+                within_s=START_TIMEOUT_S,
+                what=f"{name} is ready",
+            )
+        other.set_clients(1)
+        async with _adapter_load(stage, words):
+            await _disturb(stage, load, url)
+        await asyncio.gather(load.finish(), other.finish())
+
+
+async def _disturb(stage: Stage, load: Load, url: str) -> None:
+    """Roll out, scale, kill, send bad requests and a burst, with quiet times between them."""
+    await asyncio.sleep(40)
+    await _rollout(stage)
+    load.set_clients(3)
+    await asyncio.sleep(20)
+    await _scale(stage, 2)
+    await _kill(stage, load)
+    await _bad_requests(url)
+    load.set_clients(40)
+    await asyncio.sleep(15)
+    load.set_clients(3)
+    await asyncio.sleep(30)
+
+
+async def _rollout(stage: Stage) -> None:
+    """Roll out a slow release by a canary until it is rejected, or abort it after a while."""
+    change = json.dumps({"spec": SLOW})
+    stage.kubectl("patch", "psvc", CHAT, "--type=merge", "-p", change)
+    await stage.wait_until(
+        lambda view: len(view.status.get("traffic", [])) == 3, CHAT,
+        within_s=START_TIMEOUT_S, what="a canary beside its control",
+    )  # fmt: skip
+    try:
+        await _wait_until_rejected(stage, within_s=JUDGING_S)
+    except TimeoutError:
+        code, said = await stage.rollout("abort", CHAT)
+        assert code == 0, said
+        await _wait_until_rejected(stage, within_s=START_TIMEOUT_S)
+
+
+async def _wait_until_rejected(stage: Stage, *, within_s: float) -> None:
+    await stage.wait_until(
+        lambda view: view.status["rollout"]["phase"] == "Rejected", CHAT,
+        within_s=within_s, what="the rejection of the canary",
+    )  # fmt: skip
+
+
+async def _scale(stage: Stage, replicas: int) -> None:
+    change = json.dumps({"spec": {"scaling": {"minReplicas": replicas}}})
+    stage.kubectl("patch", "psvc", CHAT, "--type=merge", "-p", change)
+    await stage.wait_until(
+        lambda view: view.ready == replicas, CHAT,
+        within_s=START_TIMEOUT_S, what=f"{replicas} engines",
+    )  # fmt: skip
+
+
+async def _kill(stage: Stage, load: Load) -> None:
+    """Kill one of the engines under load; the others go on."""
+    load.set_clients(12)
+    await asyncio.sleep(5)
+    victim = min(pod.name for pod in (await stage.view(CHAT)).pods if pod.is_ready)
+    faults.kill(stage.cluster, victim, "engine")
+    await asyncio.sleep(5)
+    await stage.wait_until(
+        lambda view: view.ready == 2, CHAT, within_s=START_TIMEOUT_S, what="the engine is back"
+    )
+    load.set_clients(3)
+
+
+async def _bad_requests(url: str) -> None:
+    """Send requests that are refused or take too long, and some whose client disconnects in the middle."""
+    target = f"{url}/v1/chat/completions"
+    message = [{"role": "user", "content": "Tell a story."}]
+    async with aiohttp.ClientSession() as session:
+        for _ in range(5):
+            bodies: list[Object] = [{"model": CHAT}]  # without messages
+            bodies += ({"model": name, "messages": message} for name in ("nobody", HASTY, BROKEN))
+            for body in bodies:
+                async with session.post(target, json=body) as answer:
+                    await answer.read()
+            long: Object = {
+                "model": CHAT, "messages": message, "max_tokens": 400, "ignore_eos": True,
+                "stream": True,
+            }  # fmt: skip
+            async with session.post(target, json=long) as answer:
+                await answer.content.readany()
+            await asyncio.sleep(1)
+
+
+@asynccontextmanager
+async def _adapter_load(stage: Stage, words: Sequence[str]) -> AsyncIterator[None]:
+    """Use all adapters in turn, at their engine: the gateway does not route by adapter."""
+    (pod,) = [pod for pod in (await stage.view(ADAPTED)).pods if pod.is_ready]
+    url = f"http://{pod.address}:{ENGINE_PORT}/v1/completions"
+    task = asyncio.create_task(_use_adapters(url, words))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _use_adapters(url: str, words: Sequence[str]) -> None:
+    draw = random.Random(3)
+    async with aiohttp.ClientSession() as session:
+        while True:
+            for model in (*ADAPTERS, ADAPTED):
+                start = draw.randrange(len(words) - 25)
+                text = " ".join(words[start : start + 25])
+                # Repeated words let n-grams find drafts.
+                body = {"model": model, "prompt": f"{text} {text}", "max_tokens": 24}
+                async with session.post(url, json=body) as answer:
+                    await answer.read()
+                await asyncio.sleep(1)

@@ -1,0 +1,138 @@
+"""Checks under load on a real cluster that bad releases are rolled back and good ones promoted.
+
+.venv/bin/python -m benchmarks.cluster.rollout_campaign
+"""
+
+import argparse
+import asyncio
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from tests.support.cluster import rollouts
+
+from penstock.clients.kube import connect
+from penstock.demo.load import End, corpus
+from penstock.demo.model import ensure_model
+from penstock.demo.stage import Stage
+from penstock.local import cluster as clusters
+from penstock.local.install import install
+
+ROOT = Path(__file__).parents[2]
+CANARY = {
+    "minWeightPercent": 30,
+    "maxWeightPercent": 40,
+    "latencyTolerancePercent": 50,
+    "errorTolerancePercent": 10,
+    "violationTolerancePercent": 30,
+    "maxDuration": "30m",
+}
+
+
+def releases(folder: Path, models: Path) -> list[tuple[str, str, dict]]:
+    """Releases as (expected ending, description, change)."""
+    model = models / "penstock-tiny"
+    bad = [
+        ("a model that is not there", rollouts.MISSING),
+        ("a model that is cut short", rollouts.other_model(cut_short(model, folder / "cut"))),
+        ("NaN weights", rollouts.other_model(corrupt(model, folder / "nan"))),
+        ("answers without text", rollouts.other_model(silent(model, folder / "silent"))),
+        ("crashes after a minute", rollouts.crashing(60)),
+        ("prompts in steps of 16 tokens", rollouts.SLOW),
+        ("a KV cache for a request or two", rollouts.SMALL),
+        ("two ranks for a model that needs one", rollouts.SPREAD),
+    ]
+    good = [
+        ("another seed", rollouts.GOOD),
+        ("another label", rollouts.LABELED),
+        ("larger steps", rollouts.ROOMIER),
+    ]
+    return [
+        *(("Rejected", *each) for each in bad),
+        *(("Stable", *each) for each in good),
+    ]
+
+
+def cut_short(model: Path, copy: Path) -> Path:
+    """Truncate the weights: a valid header with half of the data."""
+    shutil.copytree(model, copy)
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+    return copy
+
+
+def corrupt(model: Path, copy: Path) -> Path:
+    """Set a weight of the last layer to NaN."""
+    shutil.copytree(model, copy)
+    weights = load_file(copy / "model.safetensors")
+    weights["model.norm.weight"][0] = torch.nan
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    return copy
+
+
+def silent(model: Path, copy: Path) -> Path:
+    """Make a model whose answers end at once: an end token is always the most probable."""
+    shutil.copytree(model, copy)
+    config = json.loads((copy / "config.json").read_text())
+    ends = json.loads((copy / "generation_config.json").read_text())["eos_token_id"]
+    weights = load_file(copy / "model.safetensors")
+    head = torch.zeros_like(weights["model.embed_tokens.weight"])
+    head[ends[0]], head[ends[1]] = 1e4, -1e4
+    weights["lm_head.weight"] = head
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    (copy / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    return copy
+
+
+async def run(names: list[str], clients: int, within_s: float) -> None:
+    models = ensure_model(ROOT / "docs", seconds=60)
+    with clusters.temporary("rollouts", say=lambda _: None) as made:
+        await install(made, say=lambda _: None)
+        with tempfile.TemporaryDirectory() as folder:
+            made_releases = releases(Path(folder), models)
+            expected = {title: end for end, title, _ in made_releases}
+            chosen = [
+                (title, change)
+                for _, title, change in made_releases
+                if not names or any(name in title for name in names)
+            ]
+            async with await connect(made.kubeconfig) as kube:
+                stage = Stage(made, kube)
+                stage.mount_models(models)
+                try:
+                    endings = await rollouts.campaign(
+                        stage, corpus(ROOT), chosen,
+                        rollout={"strategy": "Canary", "canary": CANARY, "progressDeadline": "120s"},
+                        clients=clients, within_s=within_s,
+                    )  # fmt: skip
+                finally:
+                    await stage.close()
+            tell(endings, expected)
+
+
+def tell(endings: list[rollouts.Ending], expected: dict[str, str]) -> None:
+    """Print a table. Returns whether each release ended as expected."""
+    print("\n| release | ended | after | requests | failed | met it | why |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for each in endings:
+        total = sum(each.ends.values())
+        failed = total - each.ends.get(End.DONE, 0)
+        right = "" if each.phase == expected[each.name] else " (wrong)"
+        print(
+            f"| {each.name} | {each.phase}{right} | {each.took_s:.0f} s | {total} | {failed} | "
+            f"{each.met} ({100 * each.met / max(1, total):.1f} %) | {each.reason} |"
+        )
+    wrong = [each.name for each in endings if each.phase != expected[each.name]]
+    print(f"{len(endings) - len(wrong)} of {len(endings)} ended as they should", *wrong)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=[], help="parts of the titles of releases")
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--within", type=float, default=1500.0, help="seconds for each release")
+    options = parser.parse_args()
+    asyncio.run(run(options.only, options.clients, options.within))

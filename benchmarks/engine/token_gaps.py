@@ -1,0 +1,153 @@
+"""Measures the worst token gap of running streams while a 20,000-token prompt is prefilled.
+
+    python -m benchmarks.engine.token_gaps [--prompt-tokens 20000] [--streams 4] [--rounds 3]
+
+It serves a small random model. The prompt is ordered after the streams (fcfs), before them by priority
+(priority), or before them because it waited for its adapter (adapter). Exits with 1 if the worst gap of the
+last two is more than three times that of fcfs in the same run.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+import torch
+from benchmarks.engine.real_engine import engine
+from safetensors.torch import load_file, save_file
+
+MAX_RATIO = 3.0
+TIMEOUT_S = 300
+KINDS = ("fcfs", "priority", "adapter")
+# The prompt waits for its adapter before the streams arrive, so it is ordered before them.
+HOLDER, WAITER = "holder", "waiter"
+HOLD_TOKENS = 200
+
+
+def prepare(model: Path, prompt_tokens: int) -> list[str]:
+    """Raise the model's maximum length and make two adapters. Returns their flags."""
+    config = json.loads((model / "config.json").read_text())
+    config["max_position_embeddings"] = prompt_tokens + 4096
+    (model / "config.json").write_text(json.dumps(config))
+    flags = []
+    for name in (HOLDER, WAITER):
+        folder = model.parent / name
+        folder.mkdir()
+        settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none"}
+        (folder / "adapter_config.json").write_text(json.dumps(settings))
+        factors = {}
+        for weight_name, weight in load_file(model / "model.safetensors").items():
+            if weight_name.endswith("q_proj.weight"):
+                outputs, inputs = weight.shape
+                prefix = f"base_model.model.{weight_name.removesuffix('.weight')}"
+                factors[f"{prefix}.lora_A.weight"] = torch.randn(4, inputs) / 100
+                factors[f"{prefix}.lora_B.weight"] = torch.randn(outputs, 4) / 100
+        save_file(factors, folder / "adapter_model.safetensors")
+        flags += ["--lora-modules", f"{name}={folder}"]
+    return flags
+
+
+async def tokens(client: httpx.AsyncClient, body: dict[str, Any]) -> AsyncIterator[float]:
+    """Arrival time of each token of a streamed completion."""
+    body = {"temperature": 0, "ignore_eos": True, "stream": True, "return_token_ids": True} | body
+    async with client.stream("POST", "/v1/completions", json=body) as answer:
+        if answer.status_code != 200:
+            raise RuntimeError((await answer.aread()).decode())
+        async for line in answer.aiter_lines():
+            if line.startswith("data: {"):
+                yield time.perf_counter()
+
+
+async def first_token(client: httpx.AsyncClient, body: dict[str, Any]) -> float:
+    async for at_s in tokens(client, body):
+        return at_s
+    raise RuntimeError("an answer without tokens")
+
+
+async def follow(client: httpx.AsyncClient, body: dict[str, Any], times_s: list[float]) -> None:
+    async for at_s in tokens(client, body):
+        times_s.append(at_s)  # noqa: PERF401 - read by others meanwhile
+
+
+async def worst_gap_s(
+    client: httpx.AsyncClient, kind: str, num_tokens: int, num_streams: int
+) -> float:
+    """Longest gap between two tokens of any stream in one round, up to the prompt's first token."""
+    long = {"prompt": [7] * num_tokens, "max_tokens": 1}
+    if kind == "priority":
+        long["priority"] = -1
+    holding, waiting = [], []
+    if kind == "adapter":
+        body = {"prompt": [5], "max_tokens": HOLD_TOKENS, "model": HOLDER}
+        holding.append(asyncio.create_task(follow(client, body, [])))
+        await asyncio.sleep(0.05)
+        waiting.append(asyncio.create_task(first_token(client, long | {"model": WAITER})))
+        await asyncio.sleep(0.05)
+    times_s: list[list[float]] = [[] for _ in range(num_streams)]
+    streams = [
+        asyncio.create_task(follow(client, {"prompt": [9 + n] * 8, "max_tokens": 3000}, times))
+        for n, times in enumerate(times_s)
+    ]
+    while not all(len(times) > 5 for times in times_s):  # noqa: ASYNC110 - a list has no event
+        await asyncio.sleep(0.01)
+    begun_s = time.perf_counter()
+    end_s = await (waiting[0] if waiting else first_token(client, long))
+    for task in streams:
+        task.cancel()
+    await asyncio.gather(*holding, *streams, return_exceptions=True)
+    gaps = [
+        later - earlier
+        for times in times_s
+        for earlier, later in pairwise(times)
+        if later > begun_s and earlier < end_s
+    ]
+    if not all(times[-1] >= end_s - MAX_RATIO for times in times_s):
+        raise RuntimeError("a stream ended before the prompt was computed")
+    return max(*gaps, *(end_s - times[-1] for times in times_s))
+
+
+async def campaign(
+    url: str, num_tokens: int, num_streams: int, rounds: int
+) -> dict[str, list[float]]:
+    gaps: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S) as client:
+        await first_token(client, {"prompt": [7] * num_tokens, "max_tokens": 1})  # warms up
+        for _ in range(rounds):
+            for kind in KINDS:
+                gaps[kind].append(await worst_gap_s(client, kind, num_tokens, num_streams))
+    return gaps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--prompt-tokens", type=int, default=20_000)
+    parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    flags = (
+        "--dtype", "float32", "--scheduling-policy", "priority", "--no-enable-prefix-caching",
+        "--num-gpu-blocks-override", str((args.prompt_tokens + 4096) // 16 * 2),
+        "--enable-lora", "--max-loras", "1", "--max-cpu-loras", "2",
+    )  # fmt: skip
+    with engine(*flags, prepare=lambda model: prepare(model, args.prompt_tokens)) as (url, _):
+        gaps = asyncio.run(campaign(url, args.prompt_tokens, args.streams, args.rounds))
+    worst = {kind: max(values) for kind, values in gaps.items()}
+    for kind, values in gaps.items():
+        print(
+            f"{kind}: worst gap {1000 * worst[kind]:.0f} ms, median of {len(values)} rounds "
+            f"{1000 * median(values):.0f} ms, {worst[kind] / worst['fcfs']:.2f} x fcfs"
+        )
+    sys.exit(any(worst[kind] > MAX_RATIO * worst["fcfs"] for kind in KINDS))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,386 @@
+"""Measures the gateway's overhead: requests direct to a trivial engine and through the gateway.
+
+    python -m benchmarks.gateway.overhead [--seconds 5] [--clients 16] [--chunks 50]
+        [--httptools] [--before DIR]
+    python -m benchmarks.gateway.overhead --copies [--rate 50] [--rounds 40] [--pause-ms 20]
+
+Engine and gateway are separate processes; this process is the client. The paths are measured in turns, so
+that noise of the machine affects all of them: direct to the engine, through the gateway, to a service with
+objectives (which has an admission queue), and by a route that mirrors each request to a second engine. The
+gateway's CPU time per request is printed.
+
+--httptools adds the same gateway behind uvicorn's httptools protocol, and --before the gateway of another
+checkout.
+
+--copies sends one stream at a time at a fixed rate, far below the gateway's limit, and measures the latency
+that mirroring adds to the original: with a second engine that answers, refuses connections, or never answers.
+Of every four requests one takes each path, in random order. The interval of the difference is a bootstrap
+over rounds of a hundred requests. Besides the client's latency it prints the CPU time of the gateway's event
+loop from arrival to the end of the answer, which a busy machine does not lengthen. On a virtual machine,
+requests during which the hypervisor took CPU time are excluded ("steal" of proc_stat(5), in steps of 10 ms);
+their number is printed.
+
+--pause-ms makes engines answer after a pause with hardly any CPU time, as engines on their own hosts do: a
+constant pause for originals, and 0.5 to 1.5 times of it for copies, so that both answers coincide at times.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import random
+import socket
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import aiohttp
+import psutil
+
+EVENT = (
+    b'data: {"id":"x","object":"chat.completion.chunk","choices":[{"delta":{"content":" a"}}]}\n\n'
+)
+DONE = b"data: [DONE]\n\n"
+# Paths of requests, with the model of each.
+WAYS = {"direct": "plain", "gateway": "plain", "objectives": "timed", "copied": "copied"}
+ROUNDS = 4
+# Outcomes of copies, with the model of each.
+COPIES = {
+    "no copy": "plain",
+    "answered": "copied",
+    "refused": "refused",
+    "unanswered": "unanswered",
+}
+ROUND_REQUESTS = 25  # of each
+ByWay = dict[str, list[float]]
+SPENT = "/spent"
+RESAMPLES = 1000
+WHOLE = b'{"choices":[{"message":{"content":"all of it"}}]}'
+
+
+async def engine(chunks: int, least_s: float, most_s: float) -> None:
+    """Serve answers after a pause: a stream of `chunks` events, or one body; -1 chunks: never answer."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while chunks < 0:
+                await reader.readexactly(1)
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
+                body = await reader.readexactly(length)
+                if most_s:
+                    await asyncio.sleep(random.uniform(least_s, most_s))
+                if not json.loads(body)["stream"]:
+                    writer.write(
+                        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+                        b"content-length: %d\r\n\r\n%s" % (len(WHOLE), WHOLE)
+                    )
+                    continue
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+                    b"transfer-encoding: chunked\r\n\r\n"
+                )
+                for event in [EVENT] * chunks + [DONE]:
+                    writer.write(b"%x\r\n%s\r\n" % (len(event), event))
+                    await asyncio.sleep(0)
+                writer.write(b"0\r\n\r\n")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+class Clocked:
+    """ASGI application that records the CPU time from each request's arrival to its end."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self._app = app
+        self._spent_s: list[float] = []
+
+    async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
+        if scope["path"] == SPENT:
+            told, self._spent_s = json.dumps(self._spent_s).encode(), []
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": told})
+            return
+        began_s = time.thread_time()
+        await self._app(scope, receive, send)
+        self._spent_s.append(time.thread_time() - began_s)
+
+
+async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int) -> None:
+    """Serve the real gateway with a fixed fleet: the models of WAYS and COPIES.
+
+    http: "own", or "httptools" for uvicorn's protocol of that name.
+    """
+    from penstock.core.routing.pick import Endpoint, Side
+    from penstock.core.routing.route import Mirror, RouteRule
+    from penstock.core.spec.objectives import Objectives
+    from penstock.gateway.app import Gateway
+    from penstock.gateway.server import run
+    from penstock.gateway.settings import GatewaySettings
+    from penstock.gateway.snapshots.snapshot import Route, Service, Snapshot
+    from penstock.gateway.snapshots.store import SnapshotStore
+    from penstock.gateway.upstream.upstream import Upstream
+
+    gc.freeze()  # as the gateway command does after its imports
+    settings = GatewaySettings(host="127.0.0.1", port=0, management_port=0)
+
+    def service(name: str, port: int, objectives: Objectives | None = None) -> Service:
+        endpoint = Endpoint(f"default/{name}", f"127.0.0.1:{port}", "r1")
+        weights = {Side("r1"): 100}
+        return Service("default", name, name, 0, weights, (endpoint,), objectives)
+
+    def route(name: str, mirror: str) -> Route:
+        rule = RouteRule((), (("plain", 1),), mirrors=(Mirror(mirror, None, 100),))
+        return Route("default", name, name, 0, (rule,))
+
+    closed = socket.socket()
+    closed.bind(("127.0.0.1", 0))  # a port without a listener
+    services = (
+        service("plain", engine_port),
+        service("timed", engine_port, Objectives(60.0, 60.0)),
+        service("mirror", shadow_port),
+        service("closed", closed.getsockname()[1]),
+        service("mute", mute_port),
+    )
+    snapshots = SnapshotStore()
+    routes = (route("copied", "mirror"), route("refused", "closed"), route("unanswered", "mute"))
+    async with Upstream(settings) as upstream:
+        made = Gateway(snapshots, upstream, settings)
+        snapshots.publish(Snapshot(services, routes))
+        made.app = Clocked(made.app)
+        servers = made.http_servers()
+        server = servers.clients
+        if http == "httptools":
+            server.config.http = "httptools"
+            running = asyncio.create_task(server.serve())
+        else:
+            running = asyncio.create_task(run(made, asyncio.Event(), servers))
+        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0.01)
+        print(server.port, flush=True)
+        await running
+
+
+@asynccontextmanager
+async def process(*arguments: str, checkout: str = "") -> AsyncIterator[tuple[int, int]]:
+    """Start this file in another role, or that of a checkout with its packages. Returns (port, pid)."""
+    environment = dict(os.environ)
+    program = __file__
+    if checkout:
+        program = f"{checkout}/benchmarks/gateway/{Path(__file__).name}"
+        environment["PYTHONPATH"] = f"{checkout}/operator:{checkout}/engine"
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, program, *arguments, stdout=asyncio.subprocess.PIPE, env=environment
+    )
+    assert child.stdout is not None
+    try:
+        yield int(await child.stdout.readline()), child.pid
+    finally:
+        child.kill()
+        await child.wait()
+
+
+async def ask(session: aiohttp.ClientSession, port: int, model: str, stream: bool) -> float:
+    """Send a request. Returns its latency in seconds."""
+    body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "x" * 400}]}
+    began = time.perf_counter()
+    async with session.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body) as got:
+        text = await got.read()
+    assert got.status == 200
+    assert text.endswith(DONE if stream else WHOLE)
+    return time.perf_counter() - began
+
+
+async def load(port: int, model: str, clients: int, seconds: float, stream: bool) -> list[float]:
+    """Closed-loop load of `clients` clients. Returns the latency of each request."""
+    took: list[float] = []
+    end = time.perf_counter() + seconds
+
+    async def client(session: aiohttp.ClientSession) -> None:
+        while time.perf_counter() < end:
+            took.append(await ask(session, port, model, stream))
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        await asyncio.gather(*(client(session) for _ in range(clients)))
+    return took
+
+
+def stolen_s() -> float:
+    """CPU seconds taken by the hypervisor since boot; 0 if the kernel does not report them."""
+    return getattr(psutil.cpu_times(), "steal", 0.0)
+
+
+async def one_round(port: int, rate: float) -> tuple[ByWay, ByWay]:
+    """Latency and gateway CPU time of each stream, by outcome of its copy.
+
+    A stream starts every 1 / rate seconds, once the one before has ended. Streams disturbed by the
+    hypervisor are excluded.
+    """
+    ways = [way for _ in range(ROUND_REQUESTS) for way in random.sample(list(COPIES), len(COPIES))]
+    took: ByWay = {way: [] for way in COPIES}
+    spent: ByWay = {way: [] for way in COPIES}
+    await spent_s(port)
+    latencies, stolen = [], [stolen_s()]
+    async with aiohttp.ClientSession() as session:
+        for way in ways:
+            latencies.append(await ask(session, port, COPIES[way], True))
+            stolen.append(stolen_s())
+            await asyncio.sleep(1 / rate - latencies[-1])
+    is_disturbed = [after > before for before, after in pairwise(stolen)]
+    told = zip(ways, latencies, await spent_s(port), is_disturbed, strict=True)
+    for way, latency_s, computed_s, disturbed in told:
+        if not disturbed:
+            took[way].append(latency_s)
+            spent[way].append(computed_s)
+    return took, spent
+
+
+def describe(name: str, took: list[float], seconds: float) -> str:
+    cuts = statistics.quantiles(took, n=100)
+    return (
+        f"{name:10} {len(took) / seconds:8.0f} requests/s   p50 {cuts[49] * 1e3:7.2f} ms   "
+        f"p99 {cuts[98] * 1e3:7.2f} ms"
+    )
+
+
+async def compare(options: argparse.Namespace, *, stream: bool) -> None:
+    async with processes(options) as (engine_port, gateways):
+        ways = {way: (model, gateways["own"]) for way, model in WAYS.items()}
+        ways |= {name: ("plain", gateway) for name, gateway in gateways.items() if name != "own"}
+        took: dict[str, list[float]] = {way: [] for way in ways}
+        cpu_s = dict.fromkeys(ways, 0.0)
+        for _ in range(ROUNDS):
+            for way, (model, (gateway_port, pid)) in ways.items():
+                port = engine_port if way == "direct" else gateway_port
+                watched = psutil.Process(pid)
+                before = sum(watched.cpu_times()[:2])
+                seconds = options.seconds / ROUNDS
+                took[way] += await load(port, model, options.clients, seconds, stream)
+                cpu_s[way] += sum(watched.cpu_times()[:2]) - before
+    kind = f"streams of {options.chunks} events" if stream else "whole answers"
+    print(f"\n{kind}, {options.clients} clients")
+    for way, latencies in took.items():
+        each = f"   CPU {cpu_s[way] / len(latencies) * 1e3:.2f} ms" if way != "direct" else ""
+        print(describe(way, latencies, options.seconds) + each)
+
+
+async def copies(options: argparse.Namespace) -> None:
+    async with processes(options) as (_, gateways):
+        gateway_port, _ = gateways["own"]
+        rounds = [await one_round(gateway_port, options.rate) for _ in range(options.rounds)]
+    print(f"streams of {options.chunks} events, {options.rate:g} a second, {options.rounds} rounds")
+    print(f"load average {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
+    print(
+        f"of {options.rounds * ROUND_REQUESTS:,} requests each way, those that the host left alone:"
+    )
+    for index, title in enumerate(("latency", "computed by the gateway")):
+        print(title)
+        measured = [each[index] for each in rounds]
+        plain = [each["no copy"] for each in measured]
+        for way in COPIES:
+            copied = [each[way] for each in measured]
+            values = [value for each in copied for value in each]
+            cuts = statistics.quantiles(values, n=100)
+            low_s, high_s = difference(plain, copied)
+            more_s = cuts[98] - p99([value for each in plain for value in each])
+            print(
+                f"{way:10} {len(values):6,}   p50 {cuts[49] * 1e3:7.2f} ms   "
+                f"p99 {cuts[98] * 1e3:7.2f} ms   "
+                f"{more_s * 1e3:+.2f} ms ({low_s * 1e3:+.2f} to {high_s * 1e3:+.2f})"
+            )
+
+
+async def spent_s(port: int) -> list[float]:
+    """CPU seconds of each request since the previous call."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}{SPENT}") as got,
+    ):
+        spent: list[float] = json.loads(await got.read())
+        return spent
+
+
+def p99(latencies: list[float]) -> float:
+    return statistics.quantiles(latencies, n=100)[98]
+
+
+def difference(without: list[list[float]], copied: list[list[float]]) -> tuple[float, float]:
+    """Bootstrap 95 % interval of the difference of the 99th percentiles, over rounds."""
+    pairs = list(zip(without, copied, strict=True))
+    found = []
+    for _ in range(RESAMPLES):
+        drawn = random.choices(pairs, k=len(pairs))
+        before, after = ([x for pair in drawn for x in pair[side]] for side in (0, 1))
+        found.append(p99(after) - p99(before))
+    cuts = statistics.quantiles(found, n=40)
+    return cuts[0], cuts[-1]
+
+
+@asynccontextmanager
+async def processes(
+    options: argparse.Namespace,
+) -> AsyncIterator[tuple[int, dict[str, tuple[int, int]]]]:
+    """Start the processes. Returns the engine's port, and the port and pid of each gateway."""
+    chunks, pause_s = str(options.chunks), options.pause_ms / 1e3
+    for_callers = str(pause_s), str(pause_s)
+    for_copies = str(0.5 * pause_s), str(1.5 * pause_s)
+    async with (
+        process("engine", chunks, *for_callers) as (engine_port, _),
+        process("engine", chunks, *for_copies) as (shadow_port, _),
+        process("engine", "-1", *for_copies) as (mute_port, _),
+        AsyncExitStack() as stack,
+    ):
+        ports = [str(port) for port in (engine_port, shadow_port, mute_port)]
+        start = stack.enter_async_context
+        gateways = {"own": await start(process("gateway", "own", *ports))}
+        if options.httptools:
+            gateways["httptools"] = await start(process("gateway", "httptools", *ports))
+        if options.before:
+            before = process("gateway", "own", *ports, checkout=options.before)
+            gateways["before"] = await start(before)
+        yield engine_port, gateways
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["engine"]:
+        asyncio.run(engine(int(sys.argv[2]), *map(float, sys.argv[3:])))
+    elif sys.argv[1:2] == ["gateway"]:
+        import uvicorn
+
+        with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
+            runner.run(gateway(sys.argv[2], *map(int, sys.argv[3:])))
+    else:
+        parser = argparse.ArgumentParser(
+            description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        )
+        parser.add_argument("--seconds", type=float, default=5.0, help="of load, for each way")
+        parser.add_argument("--clients", type=int, default=16)
+        parser.add_argument("--chunks", type=int, default=50)
+        parser.add_argument("--httptools", action="store_true", help="that parser beside ours")
+        parser.add_argument(
+            "--before", default="", help="a checkout whose gateway runs beside ours"
+        )
+        parser.add_argument("--copies", action="store_true", help="what a copy adds, alone")
+        parser.add_argument("--rate", type=float, default=50.0, help="streams a second, of copies")
+        parser.add_argument("--pause-ms", type=float, default=0.0, help="before an engine answers")
+        parser.add_argument("--rounds", type=int, default=40, help="of copies")
+        options = parser.parse_args()
+        if options.copies:
+            asyncio.run(copies(options))
+            return
+        for stream in (False, True):
+            asyncio.run(compare(options, stream=stream))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Compares rules of adapter placement in the simulator.
+
+    python -m benchmarks.simulator.adapter_placement --seeds 20 --jobs 2
+    python -m benchmarks.simulator.adapter_placement bursts shifts --rules penstock resident-first --seeds 5
+
+A case is a workload at a load, such as `zipf-60`: 1,000 adapters, Zipf 1.0, at 60 % of the requests that 8
+pods can answer with full batches. For each case and rule it prints the time to the first token, loads and
+misses, with 95 % intervals over seeds, and what the first rule saves against each other rule, seed by seed.
+For independent requests it prints what a rule without knowledge of coming requests can reach at best.
+Seeds start at 0; those from 100 on were used to choose the constants.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import fmean
+
+from penstock.sim import compiled
+
+if __name__ == "__main__":
+    compiled.prefer(sys.argv)  # before any compiled module is imported
+
+from penstock.sim.adapters.run import RULES, Summary, capacity_rps, independent_calls, run
+from penstock.sim.adapters.workload import AdapterWorkload
+from penstock.sim.report import Estimate
+
+NUM_PODS, SLOTS = 8, 16
+DURATION_S = 700.0
+
+
+def cases() -> dict[str, AdapterWorkload]:
+    whole = NUM_PODS * capacity_rps()
+    zipf = AdapterWorkload(rps=0.6 * whole, duration_s=DURATION_S)
+    return {
+        "zipf-40": replace(zipf, rps=0.4 * whole),
+        "zipf-60": zipf,
+        "zipf-80": replace(zipf, rps=0.8 * whole),
+        "parallel-40": replace(zipf, rps=0.4 * whole, loads_at_once=4),
+        "parallel-60": replace(zipf, loads_at_once=4),
+        "parallel-80": replace(zipf, rps=0.8 * whole, loads_at_once=4),
+        "fast-loads": replace(zipf, load_s=(0.1, 0.1)),
+        "slow-loads": replace(zipf, load_s=(1.0, 1.0)),
+        "bursts": replace(zipf, burst_share=0.2, cv=2.0),
+        "groups": replace(zipf, burst_share=0.2, group_size=4),
+        "shifts": replace(zipf, shift_s=200.0),
+        "new": replace(zipf, new_share=0.3),
+        "many": replace(zipf, num_adapters=5000),
+    }
+
+
+Result = tuple[str, str, int, Summary]
+
+
+def simulate(work: tuple[str, str, int]) -> Result:
+    case, rule, seed = work
+    return case, rule, seed, run(rule, cases()[case], seed, NUM_PODS, SLOTS)
+
+
+def report(case: str, by_rule: Mapping[str, Mapping[int, Summary]]) -> None:
+    first, own = next(iter(by_rule.items()))
+    columns = (
+        "rule", "p50 s", "p99 s", "mean s", "loads/min", "loads/request", "loads/served", "misses", "refused",
+        f"p99 that `{first}` saves",
+    )  # fmt: skip
+    print(f"\n{case}\n| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
+    for rule, results in by_rule.items():
+        runs = list(results.values())
+        values = [
+            spread([s.ttft_p50_s for s in runs], 3),
+            spread([s.ttft_p99_s for s in runs], 2),
+            spread([s.ttft_mean_s for s in runs], 3),
+            spread([s.loads_per_min for s in runs], 0),
+            spread([s.loads_per_request for s in runs], 3),
+            spread([s.loads_per_served for s in runs], 3),
+            spread([100 * s.miss_share for s in runs], 1) + " %",
+            str(sum(s.refused for s in runs)),
+        ]
+        both = sorted(own.keys() & results.keys())
+        saved = [100 * (1 - own[s].ttft_p99_s / results[s].ttft_p99_s) for s in both]
+        values.append("" if rule == first else spread(saved, 1) + " %")
+        print(f"| `{rule}` | " + " | ".join(values) + " |")
+
+
+def report_bounds(case: str, by_rule: Mapping[str, Mapping[int, Summary]]) -> None:
+    """Prints the bounds of rules that do not know the coming requests, and what they save at most."""
+    own = next(iter(by_rule))
+    others = {rule: runs for rule, runs in by_rule.items() if rule not in (own, "bound")}
+    if not others or not cases()[case].is_independent:
+        return
+    best = min(others, key=lambda rule: fmean(s.ttft_p99_s for s in others[rule].values()))
+    slots = NUM_PODS * SLOTS
+    calls = {seed: independent_calls(cases()[case], seed) for seed in others[best]}
+    fewest = {seed: each.fewest_misses(slots) for seed, each in calls.items()}
+    print("\nBest case without knowledge of the coming requests:")
+    print(f"- loads/request: {spread(list(fewest.values()), 3)}")
+    limits = {"": dict.fromkeys(calls, 1.0)}
+    if lru := others.get("lru-random"):
+        half = {seed: lru[seed].loads_per_request / 2 for seed in calls}
+        limits[" with half the loads/request of `lru-random`"] = half
+    for name, most_misses in limits.items():
+        if any(most_misses[seed] < fewest[seed] for seed in calls):
+            print(f"- p99{name}: none, more loads are needed")
+            continue
+        lowest_s = {s: each.lowest_ttft_s(slots, most_misses[s]) for s, each in calls.items()}
+        saved = [100 * (1 - lowest_s[s] / others[best][s].ttft_p99_s) for s in calls]
+        values = f"{spread(list(lowest_s.values()), 2)} s, {spread(saved, 1)} % below `{best}`"
+        print(f"- p99{name}: {values}")
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    found = Estimate.of(values)
+    return f"{found.mean:.{digits}f} ± {found.ci95:.{digits}f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", default=["zipf-40", "zipf-60", "zipf-80"])
+    parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="file of runs: what it has is not run again")
+    options = parser.parse_args()
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    done = finished(options.json) if options.json and options.json.exists() else {}
+    work = [(c, r, s) for c in options.cases for s in seeds for r in options.rules]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for *key, summary in pool.map(simulate, [w for w in work if w not in done]):
+            case, rule, seed = key
+            done[case, rule, seed] = summary
+            if options.json:
+                with options.json.open("a") as file:
+                    row = {"case": case, "rule": rule, "seed": seed, **asdict(summary)}
+                    print(json.dumps(row), file=file)
+    for case in options.cases:
+        by_rule = {r: {s: done[case, r, s] for s in seeds} for r in options.rules}
+        report(case, by_rule)
+        report_bounds(case, by_rule)
+
+
+def finished(path: Path) -> dict[tuple[str, str, int], Summary]:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {(r.pop("case"), r.pop("rule"), r.pop("seed")): Summary(**r) for r in rows}
+
+
+if __name__ == "__main__":
+    main()
