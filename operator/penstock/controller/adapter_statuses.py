@@ -11,7 +11,7 @@ from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import LORA_ADAPTERS
 from penstock.controller.adapter_rollouts import SteppedRollout
 from penstock.controller.failures import Failures
-from penstock.controller.plan_writer import OPERATOR_MANAGER
+from penstock.controller.field_managers import OPERATOR_MANAGER
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand
 from penstock.core.fair_queue import FairQueue

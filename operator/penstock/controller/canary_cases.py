@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from penstock.api.conversion.past_specs import accepted_spec
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
+from penstock.controller.children import by_service, children_of
 from penstock.controller.failures import Failures
-from penstock.controller.scale_targets import by_service, children_of
 from penstock.core.canary.evidence import Faults
 from penstock.core.manifests.stored_record import RecordOwner, service_owner
 from penstock.core.observed.pods import ObservedPod

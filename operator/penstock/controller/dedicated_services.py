@@ -10,12 +10,12 @@ from penstock.clients.kube import Kube, Object
 from penstock.clients.logs import service_fields
 from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.controller.failures import Failures
+from penstock.controller.field_managers import ADAPTERS_MANAGER
 from penstock.core.formats.json_merge import difference, merged
 from penstock.errors import AlreadyExists, Conflict, Forbidden, NotFound, Rejected, Transient
 
 logger = logging.getLogger(__name__)
 
-ADAPTERS_MANAGER = "penstock-adapters"
 # Pause after the API server refused a pool, in seconds: a quota or a policy may change.
 REFUSED_PAUSE_S = 30.0
 

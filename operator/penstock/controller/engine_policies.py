@@ -9,7 +9,7 @@ from penstock.clients.informer import Informer, Key, key_of
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import NETWORK_POLICIES
 from penstock.controller.failures import Failures
-from penstock.controller.plan_writer import OPERATOR_MANAGER
+from penstock.controller.field_managers import OPERATOR_MANAGER
 from penstock.controller.settings import Settings
 from penstock.core.manifests.network import ENGINES_POLICY_NAME, engines_policy
 from penstock.core.spec.service import MANAGED_BY, MANAGED_LABEL

@@ -17,6 +17,7 @@ from penstock.clients.resources import CONFIG_MAPS
 from penstock.controller.canary_cases import CanaryCase
 from penstock.controller.error_baselines import ErrorBaselines
 from penstock.controller.failures import Failures
+from penstock.controller.field_managers import JUDGE_MANAGER
 from penstock.controller.metric_queries import MetricQueries
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import Block, Faults
@@ -37,7 +38,6 @@ logger = logging.getLogger(__name__)
 # Least length of a block of evidence; gates are checked at each tick in between.
 BLOCK_S = 10.0
 TICK_S = 2.0
-MANAGER = "penstock-judge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Judge:
         # Stored before the judgement is used, so that a restarted operator has all of its evidence.
         if open_trial.is_stored:
             record = TRIAL.config_map(case.owner, to_record(trial))
-            await self._kube.apply(record, manager=MANAGER)
+            await self._kube.apply(record, manager=JUDGE_MANAGER)
         self._trials[key] = replace(open_trial, trial=trial, last_arms=arms, last_s=now_s)
         self._publish(key, judgement)
 

@@ -9,6 +9,7 @@ from penstock.clients.informer import Key
 from penstock.clients.kube import Kube
 from penstock.clients.logs import service_fields
 from penstock.clients.resources import CONFIG_MAPS
+from penstock.controller.field_managers import SCALER_MANAGER
 from penstock.core.manifests.stored_record import SIZING, is_ours, service_owner
 from penstock.core.scaling.by_objectives.record import Learned, from_record, to_record
 from penstock.core.spec.service import ServiceSpec
@@ -16,7 +17,6 @@ from penstock.errors import KubeError, NotFound
 
 logger = logging.getLogger(__name__)
 
-MANAGER = "penstock-scaler"
 MIN_WRITE_INTERVAL_S = 60.0  # per service, to spare the API server
 
 
@@ -78,7 +78,7 @@ class LearnedStateStore:
         self._stored[spec.key] = _StoredState(stored.learned, next_write_s)
         try:
             await self._kube.apply(
-                SIZING.config_map(service_owner(spec), to_record(learned)), manager=MANAGER
+                SIZING.config_map(service_owner(spec), to_record(learned)), manager=SCALER_MANAGER
             )
         except KubeError as error:
             logger.warning(

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
+from penstock.controller.children import by_service, children_of
 from penstock.controller.failures import Failures
-from penstock.controller.scale_targets import by_service, children_of
 from penstock.core.formats.addresses import host_port
 from penstock.core.observed.lora_engine import LoraEngine, lora_engine
 from penstock.core.observed.pods import ObservedPod

@@ -8,6 +8,7 @@ from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, Object
 from penstock.clients.logs import service_fields
 from penstock.clients.resources import DEPLOYMENTS, KINDS, PODS
+from penstock.controller.field_managers import OPERATOR_MANAGER, SCALER_MANAGER
 from penstock.controller.rejections import RejectionCache
 from penstock.core.observed.quota import exceeds_quota
 from penstock.core.reconcile import conditions
@@ -24,9 +25,6 @@ from penstock.errors import (
 )
 
 logger = logging.getLogger(__name__)
-
-OPERATOR_MANAGER = "penstock-operator"
-SCALER_MANAGER = "penstock-scaler"
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from penstock.clients.informer import Informer, Key, key_of
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import MODEL_ROUTES
 from penstock.controller.failures import Failures
-from penstock.controller.plan_writer import OPERATOR_MANAGER
+from penstock.controller.field_managers import OPERATOR_MANAGER
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.route_status import RouteInputs, route_status

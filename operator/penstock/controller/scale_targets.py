@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from penstock.api.conversion.past_specs import accepted_spec
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
+from penstock.controller.children import by_service, children_of
 from penstock.controller.failures import Failures
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.observed.children import ObservedDeployment, own_pods, owner_uid
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.stored_status import stored_status, traffic_of
 from penstock.core.scaling.quotas import Pool, pools_of
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.scaling.shortage import UnscheduledPods
 from penstock.core.scaling.signals import PodPhase, PodView
-from penstock.core.spec.service import ENGINE_PORT, SERVE, SERVICE_LABEL, ServiceSpec
+from penstock.core.spec.service import ENGINE_PORT, SERVE, ServiceSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,29 +59,6 @@ def scale_targets(
             if target is not None:
                 targets.append(target)
     return targets
-
-
-def by_service(children: Iterable[Object]) -> dict[Key, list[Object]]:
-    """Group Deployments or pods by the namespace and name of their service."""
-    found: dict[Key, list[Object]] = {}
-    for child in children:
-        metadata = child["metadata"]
-        key = metadata["namespace"], metadata.get("labels", {}).get(SERVICE_LABEL, "")
-        found.setdefault(key, []).append(child)
-    return found
-
-
-def children_of(
-    body: Object, deployments: Iterable[Object], pods: Iterable[Object]
-) -> tuple[list[ObservedDeployment], tuple[ObservedPod, ...]]:
-    """Return the Deployments and pods of this service.
-
-    Those of a deleted service of the same name are left out.
-    """
-    metadata = body["metadata"]
-    uid, created_at = metadata["uid"], metadata["creationTimestamp"]
-    own = [ObservedDeployment.of(each) for each in deployments if owner_uid(each) == uid]
-    return own, own_pods(map(ObservedPod.of, pods), own, uid, created_at)
 
 
 def _target(

@@ -16,8 +16,8 @@ from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
 from penstock.clients.metric_set import families
+from penstock.controller.children import by_service, children_of
 from penstock.controller.failures import Failures
-from penstock.controller.scale_targets import by_service, children_of
 from penstock.core.observed.rollout_state import PHASES
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.scaling.attainment import AttainmentWindow, budget_left

@@ -6,17 +6,13 @@ from penstock.clients.events import EventRecorder
 from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
-from penstock.controller.plan_writer import OPERATOR_MANAGER
+from penstock.controller.field_managers import OPERATOR_MANAGER, STATE_MANAGER
 from penstock.core.formats.json_merge import merged
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.state_record import ANNOTATION, StateRecord
 from penstock.core.reconcile.status_events import new_events
 from penstock.core.spec.service import ServiceSpec
 from penstock.errors import Conflict, NotFound
-
-# Field manager of the state annotation. If OPERATOR_MANAGER owned the annotation, the next server-side
-# apply of the ControllerRevision would remove it.
-STATE_MANAGER = "penstock-state"
 
 
 class StatusWriter:
