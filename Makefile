@@ -13,8 +13,8 @@ export PYTEST_DEBUG_TEMPROOT ?= $(CACHE)/tests
 unexport PYTHONDONTWRITEBYTECODE
 
 # Folders of tests that start no cluster and no engine: what `make check` runs, less the markers below.
-CHECKED := tests/api tests/architecture tests/calibration tests/chart tests/controller tests/core* tests/engine_core \
-  tests/gateway tests/images tests/sim_baselines
+CHECKED := tests/api tests/architecture tests/calibration tests/chart tests/clients tests/controller tests/core* \
+  tests/engine_core tests/gateway tests/images tests/sim_baselines
 NOT_CHECKED := cluster or slow
 
 # Variables of `make images`. BUILD_FLAGS: for both builds. ENGINE_BUILD_FLAGS: for that of the engine's image only.

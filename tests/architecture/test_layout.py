@@ -87,6 +87,16 @@ def tree(tmp_path: Path) -> Path:
             "engine core is pure",
         ),
         (
+            "operator/penstock/controller/canary/judge.py",
+            "import penstock.controller.scaling.scaler",
+            "Layers of the controller",
+        ),
+        (
+            "operator/penstock/controller/routes/statuses.py",
+            "import penstock.controller.services.plan_writer",
+            "Layers of the controller",
+        ),
+        (
             "engine/penstock_engine/layers/__init__.py",
             "import penstock_engine.server",
             "Engine layers",

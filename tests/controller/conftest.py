@@ -9,8 +9,8 @@ from tests.controller.disruption_budgets import listed_budgets
 
 from penstock.api.generation.crdgen import inference_service_crd
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Resource
-from penstock.controller.model_names import ModelNames
-from penstock.controller.reconciler import Reconciler
+from penstock.controller.names.model_names import ModelNames
+from penstock.controller.services.reconciler import Reconciler
 from penstock.core.rollout import commands
 from penstock.core.spec.service import ROLE_LABEL, SERVE
 from penstock.errors import Forbidden, KubeError, NotFound, Rejected

@@ -2,7 +2,7 @@
 
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import DISRUPTION_BUDGETS
-from penstock.controller.service_reader import Budgets
+from penstock.controller.services.reader import Budgets
 
 
 def listed_budgets(kube: Kube) -> Budgets:

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from kubernetes.aio import client
 
-from penstock.controller.health import Health
+from penstock.controller.http.health import Health
+from penstock.controller.http.recorder import Recorder
 from penstock.controller.leader import Leader, is_settled
-from penstock.controller.recorder import Recorder
-from penstock.controller.settings import Settings
+from penstock.controller.process.settings import Settings
 from penstock.errors import NotFound
 
 

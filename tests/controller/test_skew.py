@@ -92,7 +92,7 @@ async def test_a_field_left_by_a_newer_operator_is_not_written_again(stand, crd,
     await stand.kube.merge(INFERENCE_SERVICES, *stand.key, left, manager="test", sub="status")
     assert (await stand.status())["engine"]["sparsity"] == "2:4"
 
-    caplog.set_level(logging.INFO, "penstock.controller.reconcile_log")
+    caplog.set_level(logging.INFO, "penstock.controller.services.reconcile_log")
     caplog.clear()
     await settle(stand)
     assert caplog.records == []

@@ -70,7 +70,7 @@ def upgrade_operator(monkeypatch):
         settings = known.settings if value is None else {**known.settings, PATH: value}
         return replace(known, recorded_fields=written, settings=settings)
 
-    monkeypatch.setattr("penstock.controller.reconciler.to_core", newer_to_core)
+    monkeypatch.setattr("penstock.controller.services.reconciler.to_core", newer_to_core)
     monkeypatch.setattr(spec_fields, "REVISION_FIELDS", (*REVISION_FIELDS, RevisionField(PATH)))
 
 

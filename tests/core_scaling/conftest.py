@@ -8,15 +8,15 @@ from tests.support.service_spec import pod_resources, service_spec
 
 from penstock.clients import stats_report
 from penstock.clients.scrape import Scraper
-from penstock.controller.failures import Failures
-from penstock.controller.kv_scaler import KvScaler
-from penstock.controller.learned_state import LearnedStateStore
-from penstock.controller.metrics import OperatorMetrics
-from penstock.controller.objective_scaler import ObjectiveScaler
-from penstock.controller.observer import Observer
-from penstock.controller.recorder import Recorder
-from penstock.controller.scale_targets import ScaleTarget
-from penstock.controller.scaler import TICK_S, Scaler
+from penstock.controller.http.recorder import Recorder
+from penstock.controller.process.failures import Failures
+from penstock.controller.process.metrics import OperatorMetrics
+from penstock.controller.scaling.kv_scaler import KvScaler
+from penstock.controller.scaling.learned_state import LearnedStateStore
+from penstock.controller.scaling.objective_scaler import ObjectiveScaler
+from penstock.controller.scaling.observer import Observer
+from penstock.controller.scaling.scale_targets import ScaleTarget
+from penstock.controller.scaling.scaler import TICK_S, Scaler
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
 from penstock.core.scaling.signals import GatewayReading, Histogram, PodView
 from penstock.core.spec.objectives import Objectives

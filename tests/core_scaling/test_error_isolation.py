@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.controller import scaler as scalers
-from penstock.controller.scale_targets import ScaleTarget
+from penstock.controller.scaling import scaler as scalers
+from penstock.controller.scaling.scale_targets import ScaleTarget
 from penstock.core.spec.objectives import Objectives
 
 

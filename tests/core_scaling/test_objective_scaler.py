@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.support.service_spec import pod_resources
 
-from penstock.controller.learned_state import MIN_WRITE_INTERVAL_S
-from penstock.controller.scaler import BLIND_TICKS_TO_REPORT, TICK_S
+from penstock.controller.scaling.learned_state import MIN_WRITE_INTERVAL_S
+from penstock.controller.scaling.scaler import BLIND_TICKS_TO_REPORT, TICK_S
 from penstock.core.scaling import quotas
 from penstock.core.scaling.shortage import AVOID_S, NODE_WAIT_S, UnscheduledPods, VariantShortages
 from penstock.core.spec.service import VariantSpec

@@ -1,6 +1,6 @@
 """Scaler over several ticks: decisions, and when they are reported."""
 
-from penstock.controller.scaler import BLIND_TICKS_TO_REPORT
+from penstock.controller.scaling.scaler import BLIND_TICKS_TO_REPORT
 
 
 async def test_load_becomes_a_scale_and_a_report(world):

@@ -18,9 +18,13 @@ SUFFIXES = {
 # Code that sets the metrics of each list.
 SOURCES = {
     gateway: ["gateway/telemetry/metrics.py"],
-    operator: ["controller/adapter_metrics.py", "controller/metrics.py", "controller/service_metrics.py",
-               "observability/service_samples.py"],
-}  # fmt: skip
+    operator: [
+        "controller/adapters/metrics.py",
+        "controller/process/metrics.py",
+        "controller/services/metrics.py",
+        "observability/service_samples.py",
+    ],
+}
 # Methods that report a loop's errors. Their first argument is the loop's name.
 ERROR_METHODS = ("isolate_errors", "isolate_pass", "report")
 LISTS = pytest.mark.parametrize("listed", list(SOURCES), ids=["gateway", "operator"])
@@ -67,7 +71,7 @@ def test_exposition_has_exactly_the_names_of_the_list(listed):
 def test_every_loop_of_the_operator_is_in_the_list():
     """Loops are named where their errors are reported."""
     found = set()
-    for path in (PACKAGE / "controller").glob("*.py"):
+    for path in (PACKAGE / "controller").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ERROR_METHODS:
                 found |= {each.value for each in node.args[:1] if isinstance(each, ast.Constant)}

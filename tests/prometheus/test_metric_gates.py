@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.clients.prometheus import Prometheus
-from penstock.controller.metric_queries import MetricQueries
+from penstock.controller.canary.metric_queries import MetricQueries
 from penstock.core.spec.metric_gate import MetricGate
 
 NAMES = {"namespace": "default", "service": "chat", "revision": "b", "stable": "a"}

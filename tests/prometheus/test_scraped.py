@@ -11,10 +11,10 @@ from penstock.clients.clock import steady
 from penstock.clients.prometheus_scraper import PODS_PER_QUERY, PrometheusScraper, readings
 from penstock.clients.promql import Server
 from penstock.clients.scrape import Scraper
-from penstock.controller.failures import Failures
-from penstock.controller.metrics import OperatorMetrics
-from penstock.controller.observer import Observer
-from penstock.controller.scale_targets import ScaleTarget
+from penstock.controller.process.failures import Failures
+from penstock.controller.process.metrics import OperatorMetrics
+from penstock.controller.scaling.observer import Observer
+from penstock.controller.scaling.scale_targets import ScaleTarget
 from penstock.core.scaling.signals import STALE_S, EngineReading, Missing, PodView
 from penstock.core.spec.service import API_VERSION
 from penstock.demo.stage import poll_until

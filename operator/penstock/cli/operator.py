@@ -19,7 +19,7 @@ from penstock.cli.prometheus_options import (
 )
 from penstock.clients.logs import configure as configure_logs
 from penstock.controller.app import run as run_operator
-from penstock.controller.settings import Settings
+from penstock.controller.process.settings import Settings
 from penstock.core.manifests.allowed_pods import PodLimits
 
 app = typer.Typer(no_args_is_help=True)

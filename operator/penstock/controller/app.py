@@ -4,13 +4,13 @@ import asyncio
 
 from penstock.clients.kube import Kube, api_client
 from penstock.clients.kubeconfig import load_configuration
-from penstock.controller.election import Election, join_election
-from penstock.controller.health import Health
+from penstock.controller.election.election import Election, join_election
+from penstock.controller.http.health import Health
+from penstock.controller.http.placements import Placements
+from penstock.controller.http.recorder import Recorder
 from penstock.controller.leader import Leader
-from penstock.controller.placements import Placements
-from penstock.controller.recorder import Recorder
-from penstock.controller.settings import Settings
-from penstock.controller.stop_signals import stop_on_signals
+from penstock.controller.process.settings import Settings
+from penstock.controller.process.stop_signals import stop_on_signals
 
 
 async def run(settings: Settings) -> None:

@@ -15,31 +15,31 @@ from penstock.clients.kube import Kube, Object
 from penstock.clients.prometheus import Prometheus
 from penstock.clients.prometheus_scraper import PrometheusScraper
 from penstock.clients.scrape import Scraper
-from penstock.controller import kopf_watch
-from penstock.controller.adapter_metrics import AdapterMetrics
-from penstock.controller.adapter_placer import AdapterPlacer, Sources
-from penstock.controller.adapter_rollouts import RolloutSources
-from penstock.controller.canary_cases import CanaryCase, canary_cases
-from penstock.controller.election import LeadershipLost
-from penstock.controller.engine_policies import EnginePolicies
-from penstock.controller.health import Health
-from penstock.controller.judge import Judge
-from penstock.controller.kv_scaler import KvScaler
-from penstock.controller.learned_state import LearnedStateStore
-from penstock.controller.metric_queries import MetricQueries
-from penstock.controller.model_names import ModelNames
-from penstock.controller.objective_scaler import ObjectiveScaler
-from penstock.controller.observer import Observer
-from penstock.controller.queue import WorkQueue
-from penstock.controller.reconciler import Reconciler
-from penstock.controller.recorder import Recorder
-from penstock.controller.route_statuses import RouteStatuses
-from penstock.controller.scale_targets import ScaleTarget, scale_targets
-from penstock.controller.scaler import Scaler
-from penstock.controller.service_metrics import ServiceMetrics
-from penstock.controller.settings import Settings
-from penstock.controller.stop_signals import stop_on_signals
-from penstock.controller.watches import Watches
+from penstock.controller.adapters.metrics import AdapterMetrics
+from penstock.controller.adapters.placer import AdapterPlacer, Sources
+from penstock.controller.adapters.rollouts import RolloutSources
+from penstock.controller.canary.cases import CanaryCase, canary_cases
+from penstock.controller.canary.judge import Judge
+from penstock.controller.canary.metric_queries import MetricQueries
+from penstock.controller.election.election import LeadershipLost
+from penstock.controller.http.health import Health
+from penstock.controller.http.recorder import Recorder
+from penstock.controller.names.model_names import ModelNames
+from penstock.controller.process.settings import Settings
+from penstock.controller.process.stop_signals import stop_on_signals
+from penstock.controller.routes.statuses import RouteStatuses
+from penstock.controller.scaling.kv_scaler import KvScaler
+from penstock.controller.scaling.learned_state import LearnedStateStore
+from penstock.controller.scaling.objective_scaler import ObjectiveScaler
+from penstock.controller.scaling.observer import Observer
+from penstock.controller.scaling.scale_targets import ScaleTarget, scale_targets
+from penstock.controller.scaling.scaler import Scaler
+from penstock.controller.services.engine_policies import EnginePolicies
+from penstock.controller.services.metrics import ServiceMetrics
+from penstock.controller.services.queue import WorkQueue
+from penstock.controller.services.reconciler import Reconciler
+from penstock.controller.watching import kopf_watch
+from penstock.controller.watching.watches import Watches
 from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.observed.name_claims import ClaimKind
 

@@ -13,11 +13,11 @@ from penstock.clients.engine_adapters import EngineAdapters
 from penstock.clients.informer import Informer, Key, key_of
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import EVENTS, INFERENCE_SERVICES, LORA_ADAPTERS
-from penstock.controller.adapter_placer import AdapterPlacer, Sources
-from penstock.controller.adapter_rollouts import RolloutSources
-from penstock.controller.failures import Failures
-from penstock.controller.judge import Judgement
-from penstock.controller.metrics import OperatorMetrics
+from penstock.controller.adapters.placer import AdapterPlacer, Sources
+from penstock.controller.adapters.rollouts import RolloutSources
+from penstock.controller.canary.judge import Judgement
+from penstock.controller.process.failures import Failures
+from penstock.controller.process.metrics import OperatorMetrics
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.formats.timestamps import timestamp

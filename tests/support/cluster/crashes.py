@@ -27,7 +27,7 @@ from penstock.clients.resources import (
     NAMESPACES,
     PODS,
 )
-from penstock.controller.election import LeadershipLost
+from penstock.controller.election.election import LeadershipLost
 from penstock.core.observed.rollout_state import Phase
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action

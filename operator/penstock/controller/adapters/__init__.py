@@ -1,0 +1,1 @@
+"""Places LoraAdapters on engines and rolls out their versions."""

@@ -1,0 +1,74 @@
+"""Which adapters are refused, of all that are watched."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from penstock.clients.informer import Key, key_of
+from penstock.clients.kube import Object
+from penstock.controller.adapters.lora_pods import LoraPod
+from penstock.controller.adapters.mounted_sources import MountedSources
+from penstock.controller.adapters.pools import own_pool
+from penstock.controller.adapters.store import StoredAdapter
+from penstock.core.adapters.resource import AdapterResource
+from penstock.core.observed.name_index import NameIndex
+from penstock.core.reconcile.adapter_acceptance import adapters_of_routes, refusal
+from penstock.core.reconcile.adapter_conditions import Cause
+
+Causes = Mapping[Key, Cause | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Why adapters are refused, by adapter; None for one that is accepted.
+
+    of_specs: of the version that the spec asks for. of_adapters: of that one and of the one that serves. A
+    version that cannot be mounted is not rolled out, and takes nothing from the one that serves.
+    """
+
+    of_specs: Causes
+    of_adapters: Causes
+
+
+class AdapterRefusals:
+    """Finds the refusals of each pass."""
+
+    def __init__(self) -> None:
+        self._mounted_sources = MountedSources()
+
+    def find(
+        self,
+        adapters: Collection[StoredAdapter],
+        services: Mapping[Key, Object],
+        pods: Mapping[Key, list[LoraPod]],
+        routes: Iterable[Object],
+        names: NameIndex,
+    ) -> Refusals:
+        """Find the refusals of all adapters. pods: that take adapters, by service."""
+        self._mounted_sources.forget_others(services.keys())
+        routed = adapters_of_routes(routes, names)
+
+        def cause_of(adapter: AdapterResource) -> Cause | None:
+            service = services.get(adapter.service_key)
+            return refusal(
+                adapter,
+                service,
+                None if service is None else self._mounted_sources.of(service),
+                names,
+                has_engines=_has_engines(adapter, services, pods),
+                is_routed=adapter.key in routed,
+            )
+
+        of_specs = {each.resource.key: cause_of(each.resource) for each in adapters}
+        of_adapters = {
+            each.resource.key: of_specs[each.resource.key] and cause_of(each.served)
+            for each in adapters
+        }
+        return Refusals(of_specs, of_adapters)
+
+
+def _has_engines(
+    adapter: AdapterResource, services: Mapping[Key, Object], pods: Mapping[Key, list[LoraPod]]
+) -> bool:
+    """Whether engines of the adapter's service, or of its own pool, take adapters."""
+    own = own_pool(adapter, services)
+    return bool(pods.get(adapter.service_key) or (own is not None and pods.get(key_of(own))))

@@ -1,0 +1,1 @@
+"""Judges canaries on evidence from gateways, pods and the user's metrics."""

@@ -1,0 +1,1 @@
+"""Which object answers under a model name that several claim."""

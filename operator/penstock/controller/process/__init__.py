@@ -1,0 +1,1 @@
+"""The process and what all of its loops share: settings, signals, metrics, unexpected errors."""

@@ -1,0 +1,1 @@
+"""Scrapes engines and gateways, and decides on the replicas of services."""

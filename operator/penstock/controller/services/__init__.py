@@ -1,0 +1,1 @@
+"""Reconciles InferenceServices: queue, reads, plan, writes, status and metrics."""

@@ -1,0 +1,1 @@
+"""Local copies of Kubernetes objects, kept current by watches."""
