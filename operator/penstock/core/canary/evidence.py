@@ -1,8 +1,11 @@
 """Evidence of one block of time: gateway counts of the canary and of its control, and pod faults."""
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
+from operator import add, sub
+from typing import Any
 
 from penstock.core.canary import tenants
 from penstock.core.canary.moments import NOTHING, Moments
@@ -28,10 +31,6 @@ Binned = tuple[Moments, ...]
 EMPTY_BINS: Binned = (NOTHING,) * NUM_BINS
 EMPTY_TPOT_BINS: Binned = (NOTHING,) * NUM_TPOT_BINS
 EMPTY_QUEUE_BINS: Binned = (NOTHING,) * NUM_QUEUE_BINS
-
-COUNTERS = (
-    "requests", "errors", "violations", "empty_outputs", "prompt_tokens", "cached_tokens",
-)  # fmt: skip
 
 
 def ttft_bin(prompt_tokens: int, ahead: int) -> int:
@@ -83,30 +82,34 @@ class Arm:
     tenants: Tenants = field(default_factory=dict)
 
     def plus(self, other: "Arm") -> "Arm":
-        return Arm(
-            ttft=tuple(a.plus(b) for a, b in zip(self.ttft, other.ttft, strict=True)),
-            tpot=tuple(a.plus(b) for a, b in zip(self.tpot, other.tpot, strict=True)),
-            overall=self.overall.plus(other.overall),
-            output=self.output.plus(other.output),
-            missed=tuple(a.plus(b) for a, b in zip(self.missed, other.missed, strict=True)),
-            tenants=tenants.plus(self.tenants, other.tenants),
-            **{name: getattr(self, name) + getattr(other, name) for name in COUNTERS},
-        )
+        return self._combined(other, add, Moments.plus, tenants.plus)
 
     def increase_over(self, earlier: "Arm | None") -> "Arm":
         """The increase over an earlier reading; everything if the counters were reset in between."""
         if earlier is None or any(b > a for a, b in zip(self._n, earlier._n, strict=True)):
             return self
+        return self._combined(earlier, sub, Moments.increase_over, tenants.increase_over)
+
+    def _combined(
+        self,
+        other: "Arm",
+        counters: Callable[[int, int], int],
+        moments: Callable[[Moments, Moments], Moments],
+        by_tenant: Callable[[Tenants, Tenants], Tenants],
+    ) -> "Arm":
+        """Combine each field with the other arm's, by the type of the field."""
+
+        def by_bin(left: Binned, right: Binned) -> Binned:
+            return tuple(moments(a, b) for a, b in zip(left, right, strict=True))
+
+        combine: dict[Any, Callable[[Any, Any], Any]] = {
+            int: counters, Moments: moments, Binned: by_bin, Tenants: by_tenant
+        }  # fmt: skip
         return Arm(
-            ttft=tuple(a.increase_over(b) for a, b in zip(self.ttft, earlier.ttft, strict=True)),
-            tpot=tuple(a.increase_over(b) for a, b in zip(self.tpot, earlier.tpot, strict=True)),
-            overall=self.overall.increase_over(earlier.overall),
-            output=self.output.increase_over(earlier.output),
-            missed=tuple(
-                a.increase_over(b) for a, b in zip(self.missed, earlier.missed, strict=True)
-            ),
-            tenants=tenants.increase_over(self.tenants, earlier.tenants),
-            **{name: getattr(self, name) - getattr(earlier, name) for name in COUNTERS},
+            **{
+                each.name: combine[each.type](getattr(self, each.name), getattr(other, each.name))
+                for each in fields(self)
+            }
         )
 
     def with_bounded_tenants(self) -> "Arm":
@@ -116,10 +119,15 @@ class Arm:
     @property
     def _n(self) -> tuple[int, ...]:
         """All counters that only grow until they are reset."""
-        moments = (*self.ttft, *self.tpot, *self.missed, self.overall, self.output)
-        return *(getattr(self, name) for name in COUNTERS), *(m.n for m in moments)
+        binned = (each for name in BINNED for each in getattr(self, name))
+        moments = (*binned, *(getattr(self, name) for name in MOMENTS))
+        return *(getattr(self, name) for name in COUNTERS), *(each.n for each in moments)
 
 
+COUNTERS, MOMENTS, BINNED = (
+    tuple(each.name for each in fields(Arm) if each.type == kind) for kind in (int, Moments, Binned)
+)
+"""Fields of an Arm, by kind."""
 NO_REQUESTS = Arm()
 
 
