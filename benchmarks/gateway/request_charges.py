@@ -25,7 +25,8 @@ from aiohttp import web
 from benchmarks.gateway.stand import running_gateway
 
 from penstock.core.canary.evidence import Arm, Block
-from penstock.core.canary.judge import begin, judge
+from penstock.core.canary.judge import judge
+from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.verdict import Abort
 from penstock.core.routing.charge import CHARGES, Ending
 from penstock.core.routing.pick import Endpoint, Side
@@ -221,7 +222,9 @@ async def is_aborted(seed: int, bad: int, good: int) -> bool:
             for revision in ("r2", "r1")
         )  # fmt: skip
         spec = CanarySpec()
-        verdict, _ = judge(spec, begin(spec), Block(length_s=10.0, canary=canary, control=control))
+        verdict, _ = judge(
+            spec, JudgeState.begin(spec), Block(length_s=10.0, canary=canary, control=control)
+        )
         return isinstance(verdict, Abort)
 
 

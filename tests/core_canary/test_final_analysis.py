@@ -8,7 +8,8 @@ import pytest
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.dispersion import TIMEOUT_BATCHES, TIMEOUT_Z, Dispersion, student_t
 from penstock.core.canary.evidence import NUM_BINS, NUM_QUEUE_BINS, queue_bin, ttft_bin
-from penstock.core.canary.judge import begin, judge
+from penstock.core.canary.judge import judge
+from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.moments import NOTHING, Moments
 from penstock.core.canary.proportions import INTERVAL_S, ProportionStatistics
 from penstock.core.canary.shift import QUEUE_LENGTHS, Shift
@@ -106,7 +107,7 @@ def ended(make, **worse):
     """The verdicts on canaries with too little traffic to be known at all times, when time is up."""
     verdicts = []
     for seed in range(6):
-        state = begin(TWENTY_MINUTES)
+        state = JudgeState.begin(TWENTY_MINUTES)
         for block in make.blocks(120, seed=seed, canary_requests=5, control_requests=45, **worse):
             verdict, state = judge(TWENTY_MINUTES, state, block)
             if not isinstance(verdict, Continue):

@@ -9,18 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.canary.evidence import Arm, Block, History
-from penstock.core.canary.judge import begin, evaluate_tests, judge
+from penstock.core.canary.judge import evaluate_tests, judge
+from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.moments import Moments
-from penstock.core.canary.stakes import STAKES, STAKES_WITHOUT_STREAMS
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend
 from penstock.core.spec.canary import CanarySpec
 
 SPEC = CanarySpec()
+STAKES = {
+    "TTFT": 0.50,
+    "TTFT with queues": 0.0,
+    "TPOT": 0.04,
+    "Errors": 0.36,
+    "Objective violations": 0.06,
+    "Output length": 0.04,
+}
+STAKES_WITHOUT_STREAMS = STAKES | {"TTFT": 0.0, "TTFT with queues": 0.54, "TPOT": 0.0}
 
 
 def run(blocks, spec=SPEC, state=None):
     """The last verdict, the state after it, and how many blocks it took."""
-    state = state or begin(spec)
+    state = state or JudgeState.begin(spec)
     verdict = None
     for count, block in enumerate(blocks, start=1):  # noqa: B007 - the last one is returned
         verdict, state = judge(spec, state, block)
@@ -149,7 +158,7 @@ def test_a_canary_without_streams_is_judged_by_the_times_of_whole_answers(make):
 def test_a_slower_canary_without_streams_is_aborted(make, factor):
     verdict, state, _ = run(unstreamed(make.blocks(400, seed=1, ttft=0.3 * factor)))
     assert isinstance(verdict, Abort)
-    assert (verdict.cause, state.has_streams) == ("Evidence", False)
+    assert (verdict.cause, state.streamed) == ("Evidence", ())
     assert verdict.reason.startswith("TTFT with queues of the canary is")
     assert state.judged_s < 1800
 
@@ -158,7 +167,7 @@ def test_streams_give_the_stake_back_to_their_own_tests(make):
     """A control that streams has TTFT and TPOT, so that its whole times abort nothing."""
     _, state, _ = run(unstreamed(make.blocks(5, seed=1)))
     _, state, _ = run(make.blocks(5, seed=2), state=state)
-    assert {f.metric: f.stake for f in evaluate_tests(SPEC, state)} == STAKES
+    assert {f.test.metric: f.stake for f in evaluate_tests(SPEC, state)} == STAKES
 
 
 def test_tpot_is_not_needed_if_all_answers_have_one_token(make):
@@ -196,7 +205,7 @@ def test_no_data_extends_and_changes_nothing(make, silences, at):
     spec = CanarySpec(max_duration_s=400.0)
     seen = make.blocks(20, seed=4, canary_requests=3)
     whole = run(seen, spec)[1]
-    state = run(seen[:at], spec)[1] if at else begin(spec)
+    state = run(seen[:at], spec)[1] if at else JudgeState.begin(spec)
     for silence in silences:
         verdict, after = judge(spec, state, silence)
         assert isinstance(verdict, Extend)
@@ -222,7 +231,7 @@ def test_a_cache_that_never_warms_is_judged_after_five_minutes(make):
 
 def test_the_weight_grows_with_evidence_and_not_beyond_its_bounds(make):
     spec = CanarySpec(min_weight=0.02, max_weight=0.4)
-    state = begin(spec)
+    state = JudgeState.begin(spec)
     weights = []
     for block in make.blocks(360, seed=6):
         verdict, state = judge(spec, state, block)
@@ -238,7 +247,7 @@ def test_the_weight_grows_with_evidence_and_not_beyond_its_bounds(make):
 
 
 def test_the_weight_halts_under_suspicion(make):
-    state = begin(SPEC)
+    state = JudgeState.begin(SPEC)
     for block in make.blocks(100, seed=7, ttft=0.36):
         before = state.weight
         verdict, state = judge(SPEC, state, block)
@@ -248,15 +257,17 @@ def test_the_weight_halts_under_suspicion(make):
         assert evidence < 10 or state.weight == before
 
 
-@pytest.mark.parametrize("stakes", [STAKES, STAKES_WITHOUT_STREAMS])
-def test_all_stakes_together_are_one(stakes):
-    assert sum(stakes.values()) == pytest.approx(1)
-    assert stakes.keys() == STAKES.keys()
+def test_all_stakes_together_are_one(make):
+    before = JudgeState.begin(SPEC)
+    _, streamed, _ = run(make.blocks(5))
+    for state, stakes in ((before, STAKES_WITHOUT_STREAMS), (streamed, STAKES)):
+        assert {f.test.metric: f.stake for f in evaluate_tests(SPEC, state)} == stakes
+        assert sum(stakes.values()) == pytest.approx(1)
 
 
 def test_an_outage_of_both_sides_is_not_the_canarys(make):
     """A quiet history must not turn an outage of everything into evidence."""
-    state = begin(SPEC, History(requests=16_000, errors=1))
+    state = JudgeState.begin(SPEC, History(requests=16_000, errors=1))
     blocks = [make.block(make.arm(10, errors=1), make.arm(90, errors=9)) for _ in range(60)]
     verdict, _, _ = run(blocks, state=state)
     assert isinstance(verdict, Continue)
@@ -291,7 +302,7 @@ def any_block(draw, make):
 @settings(max_examples=40, deadline=None)
 def test_whatever_comes_is_judged(make, data):
     """E-values are never negative nor lost, time and weight never run back."""
-    state = begin(SPEC)
+    state = JudgeState.begin(SPEC)
     for block in data.draw(st.lists(any_block(make), max_size=60)):
         verdict, after = judge(SPEC, state, block)
         assert verdict.reason

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.canary.judge import begin
+from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.metric_gate import (
     NOT_MEASURED,
     MetricGateState,
@@ -81,7 +81,7 @@ def test_only_known_names_are_put_into_a_query():
 
 
 SPEC = CanarySpec(max_duration_s=100.0)
-STATE = begin(SPEC)
+STATE = JudgeState.begin(SPEC)
 PASSING, WAITING = MetricGateState(state="Passing"), NOT_MEASURED
 FAILED = MetricGateState(state="Failed", said="3 above 2")
 
@@ -113,7 +113,7 @@ def test_a_verdict_beside_metrics(verdict, metrics, kind):
 @pytest.mark.parametrize(("on_timeout", "kind"), [("Rollback", Abort), ("Promote", Accept)])
 def test_a_metric_is_not_waited_for_for_ever(make, on_timeout, kind):
     spec = CanarySpec(max_duration_s=0.0, on_timeout=on_timeout)
-    after = apply_metric_gates(spec, begin(spec), Accept("as good"), {"b": WAITING})
+    after = apply_metric_gates(spec, JudgeState.begin(spec), Accept("as good"), {"b": WAITING})
     assert (type(after), after.cause) == (kind, "Timeout")
     assert "metric b" in after.reason
 

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from penstock.core.canary.compared_metrics import QUEUE_TOLERANCES
 from penstock.core.canary.dispersion import Dispersion
 from penstock.core.canary.estimate import MULTIPLES, PRIOR, Estimate
-from penstock.core.canary.judge import QUEUE_TOLERANCES, begin, evaluate_tests, judge
+from penstock.core.canary.judge import evaluate_tests, judge
+from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.shift import (
     MAX_DESIGN_EFFECT,
@@ -138,7 +140,7 @@ def test_a_radius_is_where_a_mixture_of_normal_bets_wins(information, alpha):
 def test_a_latency_is_within_tolerance_where_its_upper_bound_is(make, tolerance, bound, is_within):
     """The state is a real one, of which each difference is moved by what makes it so."""
     spec = CanarySpec(latency_tolerance=tolerance)
-    state = begin(spec)
+    state = JudgeState.begin(spec)
     for block in make.blocks(200, seed=1):
         verdict, state = judge(spec, state, block)
         if isinstance(verdict, Accept):
@@ -157,5 +159,7 @@ def test_a_latency_is_within_tolerance_where_its_upper_bound_is(make, tolerance,
         total = finest.total + by * finest.weight
         scales_moved = (replace(finest, total=total, squares=squares), *coarse)
         moved[name] = replace(shift, dispersion=Dispersion(scales_moved))
-    found = {finding.metric: finding for finding in evaluate_tests(spec, replace(state, **moved))}
+    found = {
+        finding.test.metric: finding for finding in evaluate_tests(spec, replace(state, **moved))
+    }
     assert {found[metric].is_within for metric in scales} == {is_within}

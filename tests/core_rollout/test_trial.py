@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from penstock.api.schema.rollout_status import Evidence
 from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, Block, History
-from penstock.core.canary.judge import begin, judge
+from penstock.core.canary.judge import judge
+from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.metric_gate import MetricGateState
 from penstock.core.canary.moments import Moments
 from penstock.core.rollout.trial import (
@@ -37,7 +38,7 @@ def arms(draw):
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(arms(), arms()), max_size=15))
 def test_a_trial_goes_on_from_its_record_as_if_nothing_had_been(pairs):
-    kept = state = begin(SPEC)
+    kept = state = JudgeState.begin(SPEC)
     for canary, control in pairs:
         block = Block(length_s=10.0, canary=canary, control=control)
         verdict, state = judge(SPEC, state, block)
@@ -59,6 +60,25 @@ def test_a_record_of_another_trial_or_no_record_at_all_is_nothing():
         assert from_record(other, "d1") is None
 
 
+def test_an_operator_of_an_earlier_version_wrote_the_same_fields():
+    shift = {
+        "assumed", "open_s", "open_canary", "open_control", "levels", "canary", "control", "dispersion"
+    }  # fmt: skip
+    state = to_record(Trial.begin(SPEC, "d1", History(100, 1)))["state"]
+    assert {name: set(value) for name, value in state.items() if isinstance(value, dict)} == {
+        "ttft": shift,
+        "overall": shift,
+        "tpot": shift,
+        "output": shift,
+        "errors": {"tolerance", "history", "unspent", "tally", "won", "won_aided"},
+        "violations": {"tolerance", "tally", "won", "at_equal_load"},
+        "canary_empty": {"requests", "events"},
+        "control_empty": {"requests", "events"},
+        "warm_up": {"elapsed_s", "canary", "control", "is_over"},
+    }
+    assert state.keys() >= {"judged_s", "weight"}
+
+
 def state_after_blocks(shift, errors=0):
     """Judge's state after 12 blocks in which the canary's log latencies are larger by `shift`. errors:
     of the canary in each block."""
@@ -69,14 +89,16 @@ def state_after_blocks(shift, errors=0):
             requests=40, ttft=(moments, *EMPTY_BINS[1:]), tpot=(moments, *EMPTY_TPOT_BINS[1:]),
             output=moments, errors=errors if name == "canary" else 0,
         )  # fmt: skip
-    state = begin(SPEC)
+    state = JudgeState.begin(SPEC)
     for _ in range(12):
         _, state = judge(SPEC, state, Block(length_s=10.0, **arms))
     return state
 
 
 def test_a_shift_is_told_with_bounds_on_both_sides_once_there_is_some_data():
-    assert all("low" not in said and "high" not in said for said in evidence(SPEC, begin(SPEC))[:1])
+    said = evidence(SPEC, JudgeState.begin(SPEC))[0]
+    assert "low" not in said
+    assert "high" not in said
     state = state_after_blocks(0.2)
     said = next(each for each in evidence(SPEC, state) if each["metric"] == "TTFT")
     estimate = state.ttft.estimate()

@@ -11,7 +11,8 @@ from pydantic import Field, model_validator
 from penstock.api.conversion.convert import InvalidService, to_core
 from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.canary.evidence import Arm, Block
-from penstock.core.canary.judge import JudgeState, begin, judge
+from penstock.core.canary.judge import judge
+from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.verdict import Verdict
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedDeployment, ObservedState
@@ -192,7 +193,7 @@ class Rollout:
             counts[side].snapshot() if side in counts else Arm() for side in (NEW, beside)
         )
         block = Block(length_s=BLOCK_S, canary=canary, control=control)
-        self._verdict, self._judged = judge(spec, self._judged or begin(spec), block)
+        self._verdict, self._judged = judge(spec, self._judged or JudgeState.begin(spec), block)
 
 
 _PREFLIGHT = ObservedPod(

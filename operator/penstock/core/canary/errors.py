@@ -13,7 +13,8 @@ requests does not exceed their arithmetic mean, so the test stays valid.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.estimate import MAX_LOG
@@ -46,23 +47,22 @@ class Errors:
     won_aided: tuple[float, ...] = (0.0,) * len(MULTIPLES)
 
     @classmethod
-    def with_history(cls, tolerance: float, history: History) -> "Errors":
+    def with_history(cls, tolerance: float, history: History) -> Self:
         """A new test with stable's baseline error counts."""
         return cls(tolerance, history, unspent=float(history.requests))
 
-    def add(self, length_s: float, canary: Counts, control: Counts) -> "Errors":
+    def add(self, length_s: float, canary: Counts, control: Counts) -> Self:
         """Add the errors among requests of one block, which needs requests on both sides."""
         slice_requests = min(self.unspent, SLICES * control.requests)
         slice_errors = slice_requests * self.history.error_share
         aided_requests = control.requests + slice_requests
         aided_errors = control.events + slice_errors
-        return Errors(
-            self.tolerance,
-            self.history,
-            self.unspent - slice_requests,
-            self.tally.add(length_s, canary, control),
-            self._bet(self.won, canary, control.requests, control.events),
-            self._bet(self.won_aided, canary, aided_requests, aided_errors),
+        return replace(
+            self,
+            unspent=self.unspent - slice_requests,
+            tally=self.tally.add(length_s, canary, control),
+            won=self._bet(self.won, canary, control.requests, control.events),
+            won_aided=self._bet(self.won_aided, canary, aided_requests, aided_errors),
         )
 
     def _bet(

@@ -16,6 +16,8 @@ _RAW = [math.exp(-(math.log(multiple / 2) ** 2) / (2 * 0.45**2)) for multiple in
 PRIOR = tuple(raw / sum(_RAW) for raw in _RAW)
 # exp of more than this overflows; the evidence is overwhelming long before.
 MAX_LOG = 500.0
+# Largest difference of logs that is shown; with e^9 = 8103 times the control the scale ends.
+MAX_SHOWN_LOG = 9.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,11 @@ class Estimate:
         log = math.log(both / (4 * prior * alpha * alpha)) * both / self.information
         nu = self.degrees
         return math.sqrt(nu * math.expm1(min(MAX_LOG, log / (nu + 1))) / self.information)
+
+
+def relative_change(difference: float) -> float:
+    """The relative change that a difference of logs is."""
+    return math.expm1(min(difference, MAX_SHOWN_LOG))
 
 
 NO_ESTIMATE = Estimate(0.0, 0.0, 1.0, 0, 0)

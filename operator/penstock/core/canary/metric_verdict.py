@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from penstock.core.canary.judge import JudgeState
+from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.metric_gate import MetricGateState
 from penstock.core.canary.verdict import Abort, Accept, Continue, Verdict
 from penstock.core.spec.canary import CanarySpec

@@ -1,8 +1,6 @@
 """Describes test results in English: metric, effect, confidence interval, sample sizes."""
 
-import math
-
-from penstock.core.canary.estimate import Estimate
+from penstock.core.canary.estimate import Estimate, relative_change
 from penstock.core.canary.proportions import ProportionEstimate
 
 
@@ -30,4 +28,4 @@ def describe_proportions(metric: str, reading: ProportionEstimate) -> str:
 
 
 def _percent(difference: float) -> str:
-    return f"{100 * math.expm1(min(difference, 9.0)):+.1f} %"
+    return f"{100 * relative_change(difference):+.1f} %"

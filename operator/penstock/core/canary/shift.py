@@ -12,6 +12,7 @@ Queues that the control never had are not compared here; "TTFT with queues" test
 
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Self
 
 from penstock.core.canary.dispersion import NO_DISPERSION, Dispersion
 from penstock.core.canary.estimate import NO_ESTIMATE, Estimate
@@ -100,7 +101,7 @@ class Shift:
 
     def add(
         self, length_s: float, canary: Binned, control: Binned, correlated: tuple[float, ...]
-    ) -> "Shift":
+    ) -> Self:
         """Add a block. correlated: number of correlated requests, by bin within one prompt length."""
         opened = replace(
             self,
@@ -114,7 +115,7 @@ class Shift:
             return opened._with_closed_interval(correlated)
         return opened
 
-    def _with_closed_interval(self, correlated: tuple[float, ...]) -> "Shift":
+    def _with_closed_interval(self, correlated: tuple[float, ...]) -> Self:
         seen = _plus(self.levels, self.open_control)
         levels = _levels(self.levels or self.open_control, len(correlated))
         canary = _residuals(self.open_canary, levels)
@@ -122,8 +123,11 @@ class Shift:
         if not (canary.n and control.n):
             return replace(self, open_s=0.0, open_canary=(), open_control=(), levels=seen)
         weight = 1 / (1 / canary.n + 1 / control.n)
-        return Shift(
-            self.assumed,
+        return replace(
+            self,
+            open_s=0.0,
+            open_canary=(),
+            open_control=(),
             levels=seen,
             canary=self.canary.add(canary, weight, _mean_correlated(self.open_canary, correlated)),
             control=self.control.add(

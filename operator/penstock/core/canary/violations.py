@@ -7,6 +7,7 @@ requests missed. The product of (1 + bet * difference) is a martingale while the
 """
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import Binned
@@ -41,7 +42,7 @@ class Violations:
         control: Counts,
         canary_missed: Binned,
         control_missed: Binned,
-    ) -> "Violations":
+    ) -> Self:
         """Add the misses of one block, which needs requests on both sides.
 
         canary, control: of all requests. *_missed: of answers, by queue_bin.
@@ -58,7 +59,7 @@ class Violations:
             before * (1 + max(-LARGEST_LOSS, min(LARGEST_LOSS, bet * difference)))
             for before, bet in zip(self.won, BETS, strict=True)
         )
-        return Violations(self.tolerance, tally, tuple(won), at_equal_load)
+        return replace(self, tally=tally, won=tuple(won), at_equal_load=at_equal_load)
 
     def e_value(self) -> float:
         """E-value against "the canary does not miss its objectives more often"."""

@@ -227,7 +227,8 @@ def _matcher(kind: Any) -> Callable[[Any], bool]:
 
 @cache
 def _readers(kind: Any) -> dict[str, Reader]:
-    return {name: _reader(of) for name, of in get_type_hints(kind).items()}
+    types = get_type_hints(kind)
+    return {name: _reader(types[name]) for name in _names(kind)}
 
 
 @cache

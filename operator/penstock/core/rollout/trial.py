@@ -1,17 +1,14 @@
 """The stored state of a canary's trial, from which a restarted operator continues the judgement."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from penstock.core.canary import judge as judges
-from penstock.core.canary.estimate import Estimate
 from penstock.core.canary.evidence import NO_REQUESTS, Arm, History
-from penstock.core.canary.judge import Finding, JudgeState
+from penstock.core.canary.judge import Finding, evaluate_tests
+from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.metric_gate import MetricGateState
 from penstock.core.canary.mirror import NO_COPIES, MirrorState
-from penstock.core.canary.proportions import ProportionEstimate
 from penstock.core.formats.serialization import DecodeError, deserialize, serialize
 from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.service import Object
@@ -42,7 +39,7 @@ class Trial:
     @classmethod
     def begin(cls, spec: CanarySpec, deployment: str, history: History) -> "Trial":
         """A new trial. history: baseline error counts of stable before the canary had traffic."""
-        return cls(VERSION, deployment, judges.begin(spec, history))
+        return cls(VERSION, deployment, JudgeState.begin(spec, history))
 
 
 def to_record(trial: Trial) -> dict[str, Any]:
@@ -65,7 +62,7 @@ def from_record(record: object, deployment: str | None = None) -> Trial | None:
 
 def evidence(spec: CanarySpec, state: JudgeState) -> tuple[Object, ...]:
     """The state of each test, in the status's format."""
-    return tuple(_evidence(spec, state, finding) for finding in judges.evaluate_tests(spec, state))
+    return tuple(_evidence(spec, finding) for finding in evaluate_tests(spec, state))
 
 
 def metric_gates(metrics: Mapping[str, MetricGateState]) -> tuple[Object, ...]:
@@ -76,23 +73,15 @@ def metric_gates(metrics: Mapping[str, MetricGateState]) -> tuple[Object, ...]:
     )
 
 
-def _evidence(spec: CanarySpec, state: JudgeState, finding: Finding) -> Object:
-    match finding.metric:
-        case "TTFT":
-            effect = _shift_effect(spec, state.ttft.estimate())
-        case "TTFT with queues":
-            effect = _shift_effect(spec, state.overall.estimate())
-        case "TPOT":
-            effect = _shift_effect(spec, state.tpot.estimate())
-        case "Output length":
-            effect = _shift_effect(spec, state.output.estimate())
-        case "Errors":
-            effect = _tally_effect(state.errors.reading(spec.alpha))
-        case "Objective violations":
-            effect = _tally_effect(state.violations.reading(spec.alpha))
+def _evidence(spec: CanarySpec, finding: Finding) -> Object:
+    effect = finding.test.effect(spec)
+    bounds = {"low": effect.low, "high": effect.high}
     return {
-        "metric": finding.metric,
-        **effect,
+        "metric": finding.test.metric,
+        "effect": _rounded(effect.increase),
+        **{name: _rounded(bound) for name, bound in bounds.items() if bound is not None},
+        "canarySamples": effect.canary_n,
+        "controlSamples": effect.control_n,
         "eValue": _rounded(min(MAX_E_VALUE, finding.e_value)),
         "verdict": _verdict(spec, finding),
     }
@@ -103,30 +92,6 @@ def _verdict(spec: CanarySpec, finding: Finding) -> str:
     if finding.is_within:
         return "Within"
     return "Beyond" if finding.e_value >= 1 / spec.alpha else "Undecided"
-
-
-def _shift_effect(spec: CanarySpec, estimate: Estimate) -> Object:
-    """Latency effect relative to the control; without bounds while there are too few samples."""
-    effect: Object = {
-        "effect": _rounded(math.expm1(min(estimate.difference, 9.0))),
-        "canarySamples": estimate.canary_n,
-        "controlSamples": estimate.control_n,
-    }
-    radius = estimate.radius(spec.log_tolerance, spec.alpha)
-    if math.isfinite(radius):
-        effect["low"] = _rounded(math.expm1(min(estimate.difference - radius, 9.0)))
-        effect["high"] = _rounded(math.expm1(min(estimate.difference + radius, 9.0)))
-    return effect
-
-
-def _tally_effect(reading: ProportionEstimate) -> Object:
-    """Difference of the shares of requests with an event (error, late), and its upper bound."""
-    return {
-        "effect": _rounded(reading.difference),
-        "high": _rounded(reading.high),
-        "canarySamples": reading.canary.requests,
-        "controlSamples": reading.control.requests,
-    }
 
 
 def _rounded(value: float) -> float:

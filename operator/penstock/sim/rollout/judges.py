@@ -10,7 +10,8 @@ from typing import Literal, Protocol
 import numpy as np
 
 from penstock.core.canary.evidence import History
-from penstock.core.canary.judge import JudgeState, begin, judge
+from penstock.core.canary.judge import judge
+from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend, MirrorPassed
 from penstock.core.spec.canary import CanarySpec
 from penstock.sim.rollout.minutes import BLOCK_S, Minute, Objectives, SideMinute
@@ -188,7 +189,7 @@ def make_judge(name: JudgeName, spec: CanarySpec, limits: Objectives, past: Hist
     minutes = round(spec.max_duration_s / 60)
     match name:
         case "penstock":
-            return Penstock(spec, begin(spec, past))
+            return Penstock(spec, JudgeState.begin(spec, past))
         case "argo":
             return Argo(limits, minutes, failure_limit=0)
         case "argo-3":

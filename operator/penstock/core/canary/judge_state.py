@@ -1,0 +1,88 @@
+"""State of a canary's judge: its tests, with the evidence so far, and what they have in common."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+from penstock.core.canary.canary_test import CanaryTest
+from penstock.core.canary.compared_metrics import (
+    FailedRequests,
+    MissedObjectives,
+    OutputLength,
+    StreamedLatency,
+    Tpot,
+    Ttft,
+    TtftWithQueues,
+)
+from penstock.core.canary.counts import NONE, Counts
+from penstock.core.canary.evidence import NO_HISTORY, Block, History
+from penstock.core.canary.warmup import WarmUp
+from penstock.core.spec.canary import CanarySpec
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeState:
+    """State of the judge. Field names are stored.
+
+    Each field that is a CanaryTest is evaluated, explained, shown in the status and stored, in this order.
+    judged_s: seconds with requests on both sides; only these count towards maxDuration. weight: earned share
+    of traffic.
+    """
+
+    ttft: Ttft
+    overall: TtftWithQueues
+    tpot: Tpot
+    errors: FailedRequests
+    violations: MissedObjectives
+    output: OutputLength
+    canary_empty: Counts
+    control_empty: Counts
+    warm_up: WarmUp
+    judged_s: float
+    weight: float
+
+    @classmethod
+    def begin(cls, spec: CanarySpec, history: History = NO_HISTORY) -> Self:
+        """The state before the first block. history: baseline error counts of stable."""
+        types: dict[str, Any] = {each.name: each.type for each in fields(cls)}
+        tests = {
+            name: kind.begin(spec, history)
+            for name, kind in types.items()
+            if issubclass(kind, CanaryTest)
+        }
+        return cls(
+            **tests,
+            canary_empty=NONE,
+            control_empty=NONE,
+            warm_up=WarmUp(),
+            judged_s=0.0,
+            weight=spec.min_weight,
+        )
+
+    def add(self, block: Block) -> Self:
+        """Add a block, which has requests on both sides, to all tests."""
+        canary, control = block.canary, block.control
+        tests: dict[str, Any] = {
+            name: test.add_block(block)
+            for name, test in self.tests.items()
+            if self.warm_up.is_over or not test.waits_for_warm_up
+        }
+        return replace(
+            self,
+            **tests,
+            canary_empty=self.canary_empty.add(Counts(canary.requests, canary.empty_outputs)),
+            control_empty=self.control_empty.add(Counts(control.requests, control.empty_outputs)),
+            warm_up=self.warm_up.add(block),
+            judged_s=self.judged_s + block.length_s,
+        )
+
+    @property
+    def tests(self) -> Mapping[str, CanaryTest]:
+        """All tests, by field."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: each for name, each in values.items() if isinstance(each, CanaryTest)}
+
+    @property
+    def streamed(self) -> tuple[StreamedLatency, ...]:
+        """The tests of streams for which the control has had a value."""
+        return tuple(test for test in (self.ttft, self.tpot) if not test.is_empty)
