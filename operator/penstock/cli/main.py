@@ -16,79 +16,65 @@ import typer
 from penstock.clients.deep_objects import allow_deep_objects
 
 # Headings of the help text, each for one kind of reader.
-SERVICES = "Services"
-INSTALLATION = "Installation"
-SIMULATION = "Simulation"
-PROCESSES = "Processes in the cluster"
-GENERATED = "Generated files of the repository"
+USE = "Use"
+OPERATE = "Operate"
+DEVELOP = "Develop: generated files of the repository"
 
 # Name -> heading, module, text.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": (
+        USE,
+        "penstock.cli.demo",
+        "Show scaling and a rollout on a local cluster, then remove it.",
+    ),
+    "local": (USE, "penstock.cli.local", "Run a real Kubernetes control plane as plain processes."),
     "adapters": (
-        SERVICES,
+        USE,
         "penstock.cli.adapters",
         "Show where LoRA adapters are loaded, their demand, and why.",
     ),
     "explain": (
-        SERVICES,
+        USE,
         "penstock.cli.explain",
         "Explain why a service has its number of replicas, and what would change it.",
     ),
     "record": (
-        SERVICES,
+        USE,
         "penstock.cli.record",
         "Record a service's scaling observations and decisions.",
     ),
     "replay": (
-        SERVICES,
+        USE,
         "penstock.cli.replay",
         "Replay recorded decisions with the same scaling rule or another.",
     ),
-    "rollout": (
-        SERVICES,
-        "penstock.cli.rollout",
-        "Show and control the rollout of a new revision.",
-    ),
-    "demo": (
-        INSTALLATION,
-        "penstock.cli.demo",
-        "Show scaling and a rollout on a local cluster, then remove it.",
-    ),
-    "local": (
-        INSTALLATION,
-        "penstock.cli.local",
-        "Run a real Kubernetes control plane as plain processes.",
-    ),
-    "manifests": (
-        INSTALLATION,
-        "penstock.cli.manifests",
-        "Print the manifests that install Penstock, for kubectl apply.",
-    ),
-    "calibrate": (
-        SIMULATION,
-        "penstock.cli.calibrate",
-        "Measure a running engine and write a profile for the simulator.",
-    ),
-    "simulate": (SIMULATION, "penstock.cli.simulate", "Simulate a scaling policy."),
+    "rollout": (USE, "penstock.cli.rollout", "Show and control the rollout of a new revision."),
+    "simulate": (USE, "penstock.cli.simulate", "Simulate a scaling policy."),
     "simulate-rollout": (
-        SIMULATION,
+        USE,
         "penstock.cli.simulate_rollout",
         "Simulate canaries to measure a judge's error rates.",
     ),
-    "gateway": (PROCESSES, "penstock.cli.gateway", "Run the OpenAI-compatible gateway."),
-    "operator": (PROCESSES, "penstock.cli.operator", "Run the operator."),
-    "chart": (GENERATED, "penstock.cli.chart", "Write the Helm chart, or check it."),
-    "crds": (GENERATED, "penstock.cli.crds", "Write the CustomResourceDefinitions, or check them."),
+    "calibrate": (
+        USE,
+        "penstock.cli.calibrate",
+        "Measure a running engine and write a profile for the simulator.",
+    ),
+    "manifests": (
+        OPERATE,
+        "penstock.cli.manifests",
+        "Print the manifests that install Penstock, for kubectl apply.",
+    ),
+    "gateway": (OPERATE, "penstock.cli.gateway", "Run the OpenAI-compatible gateway."),
+    "operator": (OPERATE, "penstock.cli.operator", "Run the operator."),
+    "chart": (DEVELOP, "penstock.cli.chart", "Write the Helm chart, or check it."),
+    "crds": (DEVELOP, "penstock.cli.crds", "Write the CustomResourceDefinitions, or check them."),
     "dashboards": (
-        GENERATED,
+        DEVELOP,
         "penstock.cli.dashboards",
         "Write the dashboards for Grafana, or check them.",
     ),
-    "docs": (
-        GENERATED,
-        "penstock.cli.docs",
-        "Write the generated reference pages, or check them.",
-    ),
+    "docs": (DEVELOP, "penstock.cli.docs", "Write the generated reference pages, or check them."),
 }
 
 

@@ -42,6 +42,7 @@ class Timeline:
         replicas.step(at, [s.ready for s in self.samples], where="post", label="ready")
         replicas.set_ylim(bottom=0)
         replicas.set_ylabel("replicas")
+        replicas.yaxis.get_major_locator().set_params(integer=True)
         replicas.set_xlabel("seconds")
         replicas.legend(loc="upper right")
         for second, text in self.marks:
