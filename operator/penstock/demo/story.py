@@ -158,7 +158,7 @@ class Story:
             self._account(load.outcomes)
 
     async def _surge(self, stage: Stage, load: Load) -> None:
-        self._mark("load")
+        self._mark("load starts")
         self._tell.say(f"{PEAK_CLIENTS} clients stream without a pause.")
         load.set_clients(PEAK_CLIENTS)
         await stage.wait_until(
@@ -171,7 +171,7 @@ class Story:
         """Kill one engine under load with SIGKILL, and wait until it is replaced."""
         view = await stage.view(SERVICE)
         victim = min(pod.name for pod in view.pods if pod.is_ready)
-        self._mark("kill")
+        self._mark("an engine is killed")
         self._tell.command(f"kill -9 $(pid of {victim})")
         before = len(load.outcomes)
         faults.kill(stage.cluster, victim, "engine")
@@ -188,7 +188,7 @@ class Story:
         )
 
     async def _calm(self, stage: Stage, load: Load) -> None:
-        self._mark("calm")
+        self._mark("load ends")
         self._tell.say(f"{CALM_CLIENTS} clients are left.")
         load.set_clients(CALM_CLIENTS)
         await stage.wait_until(

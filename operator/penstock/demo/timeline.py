@@ -30,7 +30,7 @@ class Timeline:
 
         at = [s.at_s for s in self.samples]
         figure, (load, kv, replicas) = plt.subplots(
-            3, 1, sharex=True, figsize=(10, 7), layout="constrained"
+            3, 1, sharex=True, figsize=(10, 5.5), layout="constrained"
         )
         load.fill_between(at, [s.in_flight for s in self.samples], color="#4c78a8", alpha=0.6)
         load.set_ylabel("requests in flight")
@@ -49,8 +49,8 @@ class Timeline:
             for axes in (load, kv, replicas):
                 axes.axvline(second, color="#888", lw=0.8, ls=":")
             load.annotate(
-                text, (second, 1), xycoords=("data", "axes fraction"), fontsize=8,
-                rotation=20, va="bottom",
+                text, (second, 1), xycoords=("data", "axes fraction"), fontsize=9,
+                va="bottom",
             )  # fmt: skip
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=110)
