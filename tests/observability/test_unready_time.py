@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from tests.controller.service_bodies import NEW, child
+from tests.controller.services.service_bodies import NEW, child
 from tests.support.service_spec import service_spec
 
 from penstock.core.formats.timestamps import parse_timestamp

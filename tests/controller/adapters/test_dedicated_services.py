@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.controller.pool_stand import (
+from tests.controller.adapters.pool_stand import (
     POOL,
     TO_SHARED,
     patch_service,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.controller.pool_stand import (
+from tests.controller.adapters.pool_stand import (
     POOL,
     SQL,
     TO_SHARED,

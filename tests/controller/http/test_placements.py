@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.controller.leading_pod import lead, outer_address
+from tests.controller.http.leading_pod import lead, outer_address
 
 from penstock.clients.kube import Kube
 from penstock.clients.leader import placement

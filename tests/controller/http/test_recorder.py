@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 from starlette.requests import Request
-from tests.controller.leading_pod import lead, outer_address
+from tests.controller.http.leading_pod import lead, outer_address
 
 from penstock.clients.kube import Kube
 from penstock.clients.leader import recording

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.controller.named_objects import NOW, NamedObject, Operator, new_object, renamed
+from tests.controller.names.named_objects import NOW, NamedObject, Operator, new_object, renamed
 
 from penstock.core.observed.name_claims import (
     CLAIM_KINDS,

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.controller.metrics_api import GROUP_VERSION, MetricsApi, labels_of
+from tests.controller.scaling.metrics_api import GROUP_VERSION, MetricsApi, labels_of
 
 from penstock.clients.resources import Resource
 from penstock.errors import NotFound

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.controller.gitops import argo_health, kstatus
+from tests.controller.services.gitops import argo_health, kstatus
 
 from penstock.api.conversion.convert import InvalidService
 from penstock.clients.resources import INFERENCE_SERVICES, PODS
