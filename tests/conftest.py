@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.full_run.group_times import GroupTimes, ProcessorTimes
+from tests.full_run.groups import ByGroup, group, in_order
 from tests.full_run.rerun_alone import RerunAlone
 from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
 
 from penstock.clients.kube import Kube, connect
 from penstock.clients.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
@@ -39,30 +40,6 @@ settings.register_profile(
 settings.load_profile("any machine")
 # Imported objects stay alive: collecting takes a third of the start-up time.
 gc.disable()
-# Groups of tests to start first, longest first, so that no worker ends long after the others. Groups
-# that mostly wait alternate with groups that mostly compute.
-LONGEST = (
-    "e2e",
-    "tests/engine_model",
-    "e2e/documentation",
-    "tests/engine_server",
-    "tests/controller",
-    "tests/local",
-    "tests/engine_structured",
-    "tests/prometheus",
-    "tests/gateway",
-    "tests/sim",
-    "tests/engine_clients",
-    "tests/core_sizing",
-)
-SCENARIOS = "e2e"  # these tests share one cluster with Penstock
-
-
-class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
-    """Scheduler that gives a group of tests to one worker, so that shared engines or clusters start once."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return group(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup | None:
@@ -71,28 +48,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("dist") == "loadscope" and "PYTEST_XDIST_WORKER" not in os.environ:
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(ProcessorTimes(config, group))
+    elif config.getoption("dist") == "loadscope":
+        config.pluginmanager.register(GroupTimes(RESULTS / "times.txt", group))
         config.pluginmanager.register(RerunAlone(ROOT, RESULTS / "flaky.txt"))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    groups: dict[str, list[pytest.Item]] = {name: [] for name in LONGEST}
-    for item in items:
-        groups.setdefault(group(item.nodeid), []).append(item)
-    items[:] = [item for tests in groups.values() for item in tests]
+    items[:] = in_order(items)
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
-
-
-def group(nodeid: str) -> str:
-    """The first two folders of a test, such as tests/gateway; "e2e" for scenarios on one cluster."""
-    folder = "/".join(nodeid.split("::")[0].split("/")[:2])
-    is_scenario = folder.startswith(f"{SCENARIOS}/") and folder != "e2e/documentation"
-    return SCENARIOS if is_scenario else folder
 
 
 @pytest.fixture(scope="session")
