@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests.full_run.group_times import GroupTimes, ProcessorTimes
 from tests.full_run.groups import ByGroup, group, in_order
 from tests.full_run.rerun_alone import RerunAlone
+from tests.full_run.tools import Tools
 from xdist.remote import Producer
 
 from penstock.clients.kube import Kube, connect
@@ -53,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     elif config.getoption("dist") == "loadscope":
         config.pluginmanager.register(GroupTimes(RESULTS / "times.txt", group))
         config.pluginmanager.register(RerunAlone(ROOT, RESULTS / "flaky.txt"))
+        config.pluginmanager.register(Tools())
 
 
 @pytest.hookimpl(trylast=True)

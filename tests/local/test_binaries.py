@@ -15,7 +15,7 @@ from filelock import FileLock
 from penstock.local import binaries
 from penstock.local.binaries import ensure_binaries, ensure_folder
 from penstock.local.download import DownloadFailed, download_archived, verify
-from penstock.local.gobuild import kubernetes_go_mod, kubernetes_tools_go
+from penstock.local.gobuild import SHARED_CACHE, Go, kubernetes_go_mod, kubernetes_tools_go
 from penstock.local.locks import file_lock
 from penstock.local.versions import BINARIES
 
@@ -55,6 +55,18 @@ def release(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         yield f"http://127.0.0.1:{server.server_port}", folder
         server.shutdown()
         thread.join()
+
+
+def test_builds_of_a_run_can_share_their_caches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def caches(work: str) -> list[str]:
+        return Go(tmp_path / work)(tmp_path, "env", "GOCACHE", "GOMODCACHE").split()
+
+    monkeypatch.delenv(SHARED_CACHE, raising=False)
+    assert caches("one") == [f"{tmp_path}/one/gocache", f"{tmp_path}/one/gopath/mod"]
+    monkeypatch.setenv(SHARED_CACHE, f"{tmp_path}/all")
+    assert caches("one") == [f"{tmp_path}/all/gocache", f"{tmp_path}/all/gopath/mod"]
 
 
 def test_one_binary_out_of_an_archive(release: tuple[str, Path], tmp_path: Path) -> None:

@@ -84,4 +84,4 @@ def _build(work: Path, folder: Path) -> None:
     (source / "main.go").write_text(MAIN % OTEL_COLLECTOR)
     # `go mod tidy` would also download the dependencies of the modules' tests.
     go = Go(work)
-    go(source, "build", "-mod=mod", "-trimpath", "-ldflags", "-s -w", "-o", str(folder / NAME), ".")
+    go(source, "build", "-mod=mod", "-ldflags", "-s -w", "-o", str(folder / NAME), ".")

@@ -56,7 +56,7 @@ def build(program: Program, work: Path, destination: Path) -> None:
         # Built inside the module, whose go.mod and go.sum pin what it consists of.
         source = Path(json.loads(go(work, "mod", "download", "-json", module))["Dir"])
         go(
-            source, "build", "-trimpath", "-ldflags", "-s -w", "-tags", TAGS,
+            source, "build", "-ldflags", "-s -w", "-tags", TAGS,
             "-o", str(destination / program), f"./cmd/{program}",
         )  # fmt: skip
     finally:

@@ -1,0 +1,42 @@
+"""Pytest plugin that builds the tools of all tests first, beside those that need none, with one Go cache."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from penstock.local import prometheus
+from penstock.local.binaries import ensure_binaries
+from penstock.local.chart_tools import ensure_helm, ensure_kubeconform
+from penstock.local.gobuild import SHARED_CACHE
+from penstock.local.otel_collector import ensure_otel_collector
+
+
+class Tools:
+    """Starts the builds with the run. Tests wait for a tool by its lock, and build one that failed again."""
+
+    def pytest_sessionstart(self) -> None:
+        self._cache = tempfile.mkdtemp(prefix="go-")
+        os.environ[SHARED_CACHE] = self._cache  # also of the workers
+        self._building = subprocess.Popen([sys.executable, __file__], stdout=subprocess.DEVNULL)
+
+    def pytest_sessionfinish(self) -> None:
+        self._building.terminate()
+        self._building.wait()
+        del os.environ[SHARED_CACHE]
+        shutil.rmtree(self._cache)
+
+
+def build() -> None:
+    """Find, download or build the tools, in the order in which tests of a full run need them."""
+    ensure_binaries(print)
+    ensure_helm(print)
+    prometheus.ensure("promtool", print)
+    prometheus.ensure("prometheus", print)
+    ensure_otel_collector(print)
+    ensure_kubeconform(print)
+
+
+if __name__ == "__main__":
+    build()
