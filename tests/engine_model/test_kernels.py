@@ -1,11 +1,13 @@
 """Runs the tests of kernels under the interpreter, and compiles the kernels for CUDA."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.support.engine.interpreted_tests import passes_interpreted
 
 from penstock.clients.caches import cache_root
 
@@ -14,19 +16,8 @@ KERNEL_TESTS = Path(__file__).parent / "kernels"
 
 @pytest.mark.timeout(900)
 def test_kernels_equal_their_references_under_the_interpreter() -> None:
-    """In a process of its own: Triton decides at its import whether it interprets."""
-    result = subprocess.run(
-        [
-            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(KERNEL_TESTS),
-            f"--ignore={KERNEL_TESTS / 'test_kernel_sampling.py'}",  # run by tests/engine_sampling
-        ],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-5000:]
-    assert " passed" in result.stdout
+    sampling = KERNEL_TESTS / "test_kernel_sampling.py"  # run by tests/engine_sampling
+    passes_interpreted(str(KERNEL_TESTS), f"--ignore={sampling}")
 
 
 def test_kernels_compile_for_cuda() -> None:
@@ -52,3 +43,19 @@ def test_a_cpu_engine_does_not_import_triton() -> None:
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "False"
+
+
+def test_interpreted_tests_run_again_when_a_source_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE_DIR", str(tmp_path))
+    arguments = [str(KERNEL_TESTS / "test_silu_mul.py")]
+    passes_interpreted(*arguments)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    passes_interpreted(*arguments)
+    (record,) = (tmp_path / "interpreted_tests").iterdir()
+    passed = json.loads(record.read_text())
+    passed["sources"]["engine/penstock_engine/kernels/silu_mul.py"] = "another"
+    record.write_text(json.dumps(passed))
+    with pytest.raises(AssertionError):
+        passes_interpreted(*arguments)

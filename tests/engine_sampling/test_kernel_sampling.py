@@ -1,12 +1,10 @@
 """Gumbel-max sampling by the Triton kernels, run by the interpreter on a CPU."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from tests.support.engine.interpreted_tests import passes_interpreted
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
@@ -19,16 +17,7 @@ RACE_TESTS = Path(__file__).parents[1] / "engine_model" / "kernels" / "test_kern
 
 @pytest.mark.timeout(300)
 def test_the_kernel_tests_pass_under_the_interpreter() -> None:
-    """The tests run in another process, because Triton reads TRITON_INTERPRET when it is imported."""
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(RACE_TESTS)],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-5000:]
-    assert " passed" in result.stdout
+    passes_interpreted(str(RACE_TESTS))
 
 
 def row(vocab_size: int, *, output: list[int], **parameters: float) -> Row:

@@ -5,10 +5,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+from tests.support.engine.interpreted_tests import LOADED_FILES, loaded_sources
 
 from penstock_engine.kernels.operations import BY_DEVICE, TORCH, TRITON
 
@@ -16,6 +18,11 @@ IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 if not IS_INTERPRETED and not torch.cuda.is_available():
     collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_sessionfinish() -> None:
+    if path := os.environ.get(LOADED_FILES):
+        Path(path).write_text("\n".join(loaded_sources()))
 
 
 @pytest.fixture
