@@ -1,0 +1,1 @@
+"""The engine: serves one language model over HTTP, with a paged KV cache and continuous batching."""

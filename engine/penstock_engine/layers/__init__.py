@@ -1,0 +1,1 @@
+"""Layers of transformers: attention on the paged cache, norms, projections, experts, embeddings."""

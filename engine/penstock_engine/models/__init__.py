@@ -1,0 +1,1 @@
+"""Model architectures: a registry of families, their configurations, and the decoder that all share."""

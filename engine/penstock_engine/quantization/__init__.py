@@ -1,0 +1,1 @@
+"""Quantized weights and KV caches: formats of checkpoints, packing, and products."""

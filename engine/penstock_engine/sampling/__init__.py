@@ -1,0 +1,1 @@
+"""Draws the next tokens from logits, with the parameters of each request."""

@@ -7,6 +7,7 @@ import typer
 
 from penstock.api.generation import docgen
 from penstock.chart.values import values_yaml
+from penstock.cli import package_page
 from penstock.cli.generated import write_or_check
 from penstock.core.reconcile import condition_types
 from penstock.core.rollout import phase_reference
@@ -28,5 +29,6 @@ def command(
         "engine-settings.md": engine_settings.page(),
         "metrics.md": metrics.page(),
         "logs.md": logs.page(),
+        "packages.md": package_page.page(),
     }
     write_or_check(output, pages, check=check)

@@ -1,0 +1,1 @@
+"""The operator: follows objects, plans with `core`, and writes what the plans say."""

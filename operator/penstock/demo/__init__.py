@@ -1,0 +1,1 @@
+"""The demo: a scripted tour on a local cluster, told in the terminal."""

@@ -1,0 +1,1 @@
+"""Reads GGUF files: header, configuration, tensors and tokenizer."""

@@ -1,0 +1,1 @@
+"""Formats of quantized checkpoints, one module for each, read into packed weights."""

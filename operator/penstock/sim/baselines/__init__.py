@@ -1,0 +1,1 @@
+"""Scaling rules of other projects, as baselines for the simulator."""

@@ -1,0 +1,1 @@
+"""Readers of public request traces, one module for each format."""

@@ -1,0 +1,1 @@
+"""Generated requests: their arrivals, and the lengths of prompts and answers."""

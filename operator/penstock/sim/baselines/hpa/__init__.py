@@ -1,0 +1,1 @@
+"""The HorizontalPodAutoscaler of Kubernetes, as a baseline."""
