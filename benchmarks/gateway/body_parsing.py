@@ -13,6 +13,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
+from penstock.core.routing.apis import CHAT
 from penstock.gateway.apis.openai import RequestError, parse
 
 REPEATS = 5
@@ -79,7 +80,7 @@ def main() -> None:
 
         def ours(body: bytes = body) -> object:
             try:
-                return parse(body)
+                return parse(body, CHAT)
             except RequestError:
                 return None
 

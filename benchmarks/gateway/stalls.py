@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from penstock.core.routing.apis import CHAT
 from penstock.core.routing.pick import Side
 from penstock.gateway.apis.model_field import replace_model
 from penstock.gateway.apis.response_usage import ResponseUsage, error_status
@@ -67,7 +68,7 @@ def chunk(event: bytes) -> Input:
         events = SseBuffer().feed(event)
         if has_data(events):
             error_status(events)
-            ResponseUsage(is_stream=True, overhead_events=2).feed(events)
+            ResponseUsage(CHAT, is_stream=True).feed(events)
         without_usage_event(events)
         await asyncio.sleep(0)
 

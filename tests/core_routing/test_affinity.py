@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.core.routing.affinity import affinity_key
+from penstock.core.routing.apis import CHAT, COMPLETIONS
 
 SYSTEM = {"role": "system", "content": "You are kind."}
 FIRST = {"role": "user", "content": "What is a penstock?"}
@@ -11,7 +12,7 @@ SECOND = {"role": "user", "content": "How long?"}
 
 
 def conversation(*messages):
-    return affinity_key("Conversation", {"messages": list(messages)})
+    return affinity_key("Conversation", {"messages": list(messages)}, CHAT)
 
 
 def test_a_conversation_is_one_at_each_turn():
@@ -50,9 +51,11 @@ def test_parts_of_a_message_are_read_for_their_text():
     ],
 )
 def test_what_says_enough(by, fields, is_known):
-    assert (affinity_key(by, fields) is not None) == is_known
+    assert (affinity_key(by, fields, CHAT) is not None) == is_known
 
 
 def test_a_prompt_is_known_by_its_beginning():
-    long = {"prompt": "x" * 300}
-    assert affinity_key("Conversation", long) == affinity_key("Conversation", {"prompt": "x" * 999})
+    long, longer = (
+        affinity_key("Conversation", {"prompt": "x" * length}, COMPLETIONS) for length in (300, 999)
+    )
+    assert long == longer

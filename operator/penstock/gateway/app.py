@@ -14,7 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.clients.clock import monotonic
 from penstock.clients.logs import fields
-from penstock.gateway.apis.openai import CHAT_PATH, ModelList, RequestError, error_body, model
+from penstock.core.routing.apis import APIS, Api
+from penstock.gateway.apis.openai import ModelList, RequestError, error_body, model
 from penstock.gateway.http.client import ClientDisconnected, ClientResponse
 from penstock.gateway.http.servers import HttpServers, http_servers
 from penstock.gateway.lifecycle.cancellation import CancelCause, Phase, RequestCancelled
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ENGINE_ROUTES = (CHAT_PATH, "/v1/completions")
 # Most characters of a path that an error repeats, which could be 32 KiB.
 MAX_PATH_CHARACTERS = 200
 
@@ -68,7 +68,7 @@ class Gateway:
             routes=[
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
-                *(Route(path, EngineRoute(self.state), methods=["POST"]) for path in ENGINE_ROUTES),
+                *(Route(api.path, EngineRoute(self.state, api), methods=["POST"]) for api in APIS),
             ],
             exception_handlers={HTTPException: _http_error},
         )
@@ -107,19 +107,18 @@ class Gateway:
 
 
 class EngineRoute:
-    """The ASGI application of every route that is proxied to engines."""
+    """The ASGI application of a route that is proxied to engines."""
 
-    def __init__(self, state: GatewayState) -> None:
+    def __init__(self, state: GatewayState, api: Api) -> None:
         self._state = state
+        self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["path"] not in ENGINE_ROUTES
-        ):  # Starlette's routes match a newline after the path too
+        if scope["path"] != self._api.path:  # Starlette's routes match a newline after the path too
             raise HTTPException(404, "Not Found")
         request_id = _request_id(scope)
         response = ClientResponse(send, request_id, closing=self._state.is_draining)
-        proxied = ProxiedRequest(self._state, scope, response, request_id)
+        proxied = ProxiedRequest(self._state, self._api, scope, response, request_id)
         try:
             await proxied.run(receive)
         except ClientDisconnected:
@@ -159,6 +158,6 @@ async def _http_error(request: Request, error: Exception) -> Response:
 def _no_route(method: str, path: str) -> str:
     """The error of a path that the gateway does not have. Engines may have it."""
     return (
-        f"the gateway has no route {method} {path}; it relays {' and '.join(ENGINE_ROUTES)} to "
-        "engines, and has /v1/models"
+        f"the gateway has no route {method} {path}; it relays {' and '.join(api.path for api in APIS)} "
+        "to engines, and has /v1/models"
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.routing.affinity import affinity_key
+from penstock.core.routing.apis import CHAT
 from penstock.gateway.apis.openai import (
     MAX_CONTAINERS,
     MAX_FIELDS,
@@ -27,7 +28,7 @@ def body(**fields):
 def test_fields_that_routing_needs():
     messages = [{"role": "user", "content": "Hello"}]
     text = body(stream=True, user="ada", messages=messages)
-    request = parse(text)
+    request = parse(text, CHAT)
     assert (request.model, request.body, request.is_stream, request.user) == (
         "chat",
         text,
@@ -36,8 +37,8 @@ def test_fields_that_routing_needs():
     )
     assert (request.prompt_bytes, request.tokens) == (5, 1 + 256)
     fields = {"user": "ada", "messages": messages}
-    assert request.user_key == affinity_key("User", fields)
-    assert request.conversation_key == affinity_key("Conversation", fields)
+    assert request.user_key == affinity_key("User", fields, CHAT)
+    assert request.conversation_key == affinity_key("Conversation", fields, CHAT)
     assert request.user_key != request.conversation_key
     assert request.affinity_key("None") is None
     assert request.affinity_key("User") == request.user_key
@@ -45,7 +46,7 @@ def test_fields_that_routing_needs():
 
 
 def test_absent_fields():
-    request = parse(body())
+    request = parse(body(), CHAT)
     assert (request.is_stream, request.user, request.user_key, request.prompt_bytes) == (
         False,
         None,
@@ -57,16 +58,16 @@ def test_absent_fields():
 @pytest.mark.parametrize("length", [MAX_USER_CHARACTERS, MAX_USER_CHARACTERS + 1])
 def test_too_long_user_counts_as_absent(length):
     user = "x" * length
-    assert parse(body(user=user)).user == (user if length == MAX_USER_CHARACTERS else None)
+    assert parse(body(user=user), CHAT).user == (user if length == MAX_USER_CHARACTERS else None)
 
 
 @pytest.mark.parametrize("kind", [b"[]", b"{}", b"[{}]"])
 def test_number_of_lists_and_objects_is_bounded(kind):
     num = (MAX_CONTAINERS - 2) // (kind.count(b"[") + kind.count(b"{"))
     inside = b",".join([kind] * num)
-    assert parse(b'{"model": "chat", "x": [%s]}' % inside).model == "chat"
+    assert parse(b'{"model": "chat", "x": [%s]}' % inside, CHAT).model == "chat"
     with pytest.raises(RequestError) as caught:
-        parse(b'{"model": "chat", "x": [%s,[]]}' % inside)
+        parse(b'{"model": "chat", "x": [%s,[]]}' % inside, CHAT)
     assert caught.value.status == 400
     assert caught.value.message == "the request body has more than 100000 lists and objects"
 
@@ -76,29 +77,29 @@ def test_number_of_fields_is_bounded(blank):
     """Brackets are few here, and each name would become a Python object."""
     names = ",".join(f'"{number:x}"{blank}:1' for number in range(MAX_FIELDS - 2))
     tools = f'"tools":[{{{names}}}]'
-    assert parse(f'{{"model":"chat",{tools}}}'.encode()).model == "chat"
+    assert parse(f'{{"model":"chat",{tools}}}'.encode(), CHAT).model == "chat"
     with pytest.raises(RequestError) as caught:
-        parse(f'{{"model":"chat","n":1,{tools}}}'.encode())
+        parse(f'{{"model":"chat","n":1,{tools}}}'.encode(), CHAT)
     assert caught.value.status == 400
     assert caught.value.message == "the request body has more than 200000 fields"
 
 
 def test_request_without_a_model_is_a_400():
     with pytest.raises(RequestError) as caught:
-        parse(b'{"model": ""}')
+        parse(b'{"model": ""}', CHAT)
     assert (caught.value.status, caught.value.param, caught.value.code) == (400, "model", None)
     assert caught.value.message == "you must provide a model, as a string"
 
 
 def test_body_that_is_not_json_is_a_400():
     with pytest.raises(RequestError) as caught:
-        parse(b"{")
+        parse(b"{", CHAT)
     assert caught.value.status == 400
     assert caught.value.message.startswith("the request body cannot be read: Invalid JSON")
 
 
 def test_with_model_rewrites_the_body():
-    request = parse(b'{"model": "chat",  "x": 1}')
+    request = parse(b'{"model": "chat",  "x": 1}', CHAT)
     assert request.with_model("chat") is request
     other = request.with_model("other")
     assert other.body == b'{"model": "other",  "x": 1}'

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.core.routing.apis import CHAT, COMPLETIONS
 from penstock.gateway.apis.response_usage import ResponseUsage, error_status
 
 
@@ -43,7 +44,7 @@ def test_error_status_of_an_event(events, status):
     ],
 )
 def test_errors_of_a_stream(code, has_error, has_engine_error):
-    count = ResponseUsage(is_stream=True, overhead_events=1)
+    count = ResponseUsage(COMPLETIONS, is_stream=True)
     assert (count.has_error, count.has_engine_error) == (False, False)
     if code is not None:
         count.feed(b'data: {"error": {"code": %d}}\n\n' % code)
@@ -57,7 +58,7 @@ def test_errors_of_a_stream(code, has_error, has_engine_error):
 )
 def test_an_answer_that_the_engine_aborts_is_an_engine_error(is_stream, reason, is_aborted):
     """vLLM sends no error event when it shuts down before an answer is complete."""
-    count = ResponseUsage(is_stream=is_stream, overhead_events=1)
+    count = ResponseUsage(COMPLETIONS, is_stream=is_stream)
     count.feed(
         b'data: {"choices":[{"text":"\\"finish_reason\\":\\"abort\\"","finish_reason":"%s"}]}\n\n'
         % reason.encode()
@@ -66,7 +67,7 @@ def test_an_answer_that_the_engine_aborts_is_an_engine_error(is_stream, reason, 
 
 
 def test_complete_response_has_no_error_events():
-    count = ResponseUsage(is_stream=False, overhead_events=1)
+    count = ResponseUsage(COMPLETIONS, is_stream=False)
     count.feed(b'data: {"error": {"code": 500}}\n\n')
     assert (count.has_error, count.has_engine_error) == (False, False)
 
@@ -75,18 +76,19 @@ def test_complete_response_has_no_error_events():
     ("num_bytes", "tokens"), [((), 1), ((3,), 1), ((7,), 1), ((8,), 2), ((5, 7), 3)]
 )
 def test_tokens_of_a_complete_response_are_estimated_from_bytes(num_bytes, tokens):
-    count = ResponseUsage(is_stream=False, overhead_events=1)
+    count = ResponseUsage(COMPLETIONS, is_stream=False)
     for number in num_bytes:
         count.feed(b"x" * number)
     assert count.output_tokens == tokens
 
 
 @pytest.mark.parametrize(
-    ("overhead", "events", "tokens"),
-    [(1, 0, 1), (1, 1, 1), (1, 2, 1), (1, 3, 2), (2, 2, 1), (2, 3, 1), (2, 4, 2)],
-)
-def test_tokens_of_a_stream_are_its_events_without_the_overhead(overhead, events, tokens):
-    count = ResponseUsage(is_stream=True, overhead_events=overhead)
+    ("api", "events", "tokens"),
+    [(COMPLETIONS, 0, 1), (COMPLETIONS, 1, 1), (COMPLETIONS, 2, 1), (COMPLETIONS, 3, 2),
+     (CHAT, 2, 1), (CHAT, 3, 1), (CHAT, 4, 2)],
+)  # fmt: skip
+def test_tokens_of_a_stream_are_its_events_without_the_overhead(api, events, tokens):
+    count = ResponseUsage(api, is_stream=True)
     for number in range(events):
         count.feed(b"data: {}\n\n" if number % 2 else b"data: {}\r\n\r\n")
     assert count.output_tokens == tokens
@@ -94,7 +96,7 @@ def test_tokens_of_a_stream_are_its_events_without_the_overhead(overhead, events
 
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_last_usage_counts(is_stream):
-    count = ResponseUsage(is_stream=is_stream, overhead_events=1)
+    count = ResponseUsage(COMPLETIONS, is_stream=is_stream)
     assert (count.prompt_tokens, count.cached_tokens) == (None, 0)
     count.feed(b'"prompt_tokens": 1, "completion_tokens": 2, "cached_tokens": 3\n\n')
     count.feed(
@@ -109,7 +111,7 @@ def test_last_usage_counts(is_stream):
 
 
 def test_usage_without_numbers_is_ignored():
-    count = ResponseUsage(is_stream=False, overhead_events=1)
+    count = ResponseUsage(COMPLETIONS, is_stream=False)
     count.feed(b'"prompt_tokens": null, "completion_tokens": null, "cached_tokens": null')
     assert (count.prompt_tokens, count.output_tokens, count.cached_tokens) == (None, 17, 0)
 
@@ -128,7 +130,7 @@ def test_usage_without_numbers_is_ignored():
     ],
 )
 def test_has_text(chunk, has_text):
-    count = ResponseUsage(is_stream=True, overhead_events=1)
+    count = ResponseUsage(COMPLETIONS, is_stream=True)
     assert not count.has_text
     count.feed(chunk)
     assert count.has_text == has_text

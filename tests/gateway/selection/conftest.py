@@ -1,10 +1,12 @@
 """A gateway without sockets, whose endpoint selection runs in virtual time."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
+from penstock.core.routing.apis import CHAT
 from penstock.core.routing.pick import Side
 from penstock.gateway.apis.openai import RequestError, parse
 from penstock.gateway.app import Gateway
@@ -43,8 +45,8 @@ class Bench:
     def selector(self, cancellation, key=None, tokens=100):
         arrived_s = self.loop.time()
         (current,) = self.snapshots.current.services
-        record = self.state.stats.record(current, arrived_s, 400, is_stream=True, is_chat=True)
-        request = parse(b'{"model": "chat"}')
+        request = replace(parse(b'{"model": "chat", "stream": true}', CHAT), prompt_bytes=400)
+        record = self.state.stats.record(current, request, arrived_s)
         return EndpointSelector(
             self.state, current.key, record, cancellation, key=key, tokens=tokens,
             error_of_deletion=partial(error_of_deletion, request=request, headers={}),

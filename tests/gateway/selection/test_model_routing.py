@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.core.routing.apis import CHAT
 from penstock.core.routing.pick import Side
 from penstock.core.routing.route import Match, Mirror, RouteRule
 from penstock.core.routing.traffic_split import RolloutMirror
@@ -14,7 +15,7 @@ from penstock.gateway.snapshots.snapshot import Route, Snapshot
 
 
 def request_for(model="chat", **fields):
-    return parse(json.dumps({"model": model} | fields).encode())
+    return parse(json.dumps({"model": model} | fields).encode(), CHAT)
 
 
 def error_of(snapshot, request_for, headers=None):

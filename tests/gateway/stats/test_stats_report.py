@@ -9,6 +9,7 @@ import pytest
 from penstock.clients.clock import unix_time
 from penstock.clients.stats_report import PATH, parse
 from penstock.core.observed.gateway_report import GatewayReport
+from penstock.core.routing.apis import COMPLETIONS
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.apis.response_usage import ResponseUsage
 
@@ -217,7 +218,7 @@ async def test_a_service_that_is_gone_is_forgotten(start_engine, start_gateway, 
     ],
 )  # fmt: skip
 def test_usage_of_a_response(is_stream, chunks, output, prompt):
-    usage = ResponseUsage(is_stream=is_stream, overhead_events=1)
+    usage = ResponseUsage(COMPLETIONS, is_stream=is_stream)
     for chunk in chunks:
         usage.feed(chunk)
     assert (usage.output_tokens, usage.prompt_tokens) == (output, prompt)

@@ -7,8 +7,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.gateway.engine_answers import DONE
 
+from penstock.core.routing import apis
 from penstock.core.routing.pick import Side
-from penstock.gateway.apis.openai import CHAT_PATH
 from penstock.gateway.telemetry.metrics import Metrics
 
 CHAT = "service=default/chat"
@@ -243,7 +243,7 @@ def filled():
         metrics.retries.labels(service, "reset").inc()
         metrics.disconnects.labels(service, "waiting").inc()
         for revision in ("r1", "r2", ""):
-            metrics.responses.labels(service, revision, CHAT_PATH, "200").inc()
+            metrics.responses.labels(service, revision, apis.CHAT.path, "200").inc()
             metrics.in_flight.labels(service, revision).inc()
             metrics.first_byte_s.labels(service, revision).observe(1)
             metrics.cut.labels(service, revision, "timeout").inc()
@@ -286,7 +286,7 @@ def test_each_metric_alone_is_removed_with_its_service(name):
     metrics = Metrics()
     metric = getattr(metrics, name)
     labels = {
-        "service": "n/a", "revision": "r1", "route": CHAT_PATH, "code": "200", "outcome": "ok",
+        "service": "n/a", "revision": "r1", "route": apis.CHAT.path, "code": "200", "outcome": "ok",
     }  # fmt: skip
     metric.labels(*(labels[label] for label in metric._labelnames)).inc()
     assert label_sets(metrics)

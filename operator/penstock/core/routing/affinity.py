@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
+from penstock.core.routing.apis import Api, PromptKind
+
 Affinity = Literal["None", "Conversation", "User"]
 AFFINITIES: tuple[Affinity, ...] = get_args(Affinity)
 
@@ -17,11 +19,11 @@ def affinity_of(wanted: str) -> Affinity:
     return next((each for each in AFFINITIES if each == wanted), "None")
 
 
-def affinity_key(by: Affinity, fields: Mapping[str, Any]) -> bytes | None:
-    """Affinity key of an OpenAI request; None without affinity, or if the request has no usable fields.
+def affinity_key(by: Affinity, fields: Mapping[str, Any], api: Api) -> bytes | None:
+    """Affinity key of a request; None without affinity, or if the request has no usable fields.
 
-    Conversation: the messages up to the first user message, which every later turn repeats. User: the
-    field `user`. A completion has no turns, so the beginning of its prompt is its key.
+    fields: of the parsed body. Conversation: the messages up to the first user message, which every later
+    turn repeats. User: the field `user`. A text has no turns, so its beginning is its key.
     """
     match by:
         case "None":
@@ -32,7 +34,7 @@ def affinity_key(by: Affinity, fields: Mapping[str, Any]) -> bytes | None:
                 return None
             return _digest(user.encode(errors="surrogatepass"))  # JSON may escape half a character
         case "Conversation":
-            beginning = _beginning(fields)
+            beginning = _beginning(*api.prompt_of(fields))
             return _digest(json.dumps(beginning).encode()) if beginning else None
 
 
@@ -41,11 +43,16 @@ def _digest(text: bytes) -> bytes:
     return blake2b(text, digest_size=16).digest()
 
 
-def _beginning(fields: Mapping[str, Any]) -> Any:
-    messages = fields.get("messages")
-    if not isinstance(messages, list):
-        prompt = fields.get("prompt")
-        return prompt[:TEXT_CHARACTERS] if isinstance(prompt, str | list) else None
+def _beginning(kind: PromptKind, prompt: Any) -> Any:
+    match kind:
+        case "Text":
+            return prompt[:TEXT_CHARACTERS] if isinstance(prompt, str | list) else None
+        case "Messages":
+            return _opening(prompt) if isinstance(prompt, list) else None
+
+
+def _opening(messages: list[Any]) -> list[str] | None:
+    """Texts of the messages up to the first one of the user."""
     opening = []
     for message in messages:
         if not isinstance(message, dict):

@@ -8,16 +8,16 @@ from typing import Any
 from pydantic_core import ValidationError
 
 from penstock.core.routing.affinity import Affinity, affinity_key
+from penstock.core.routing.apis import Api
 from penstock.core.routing.charge import Ending
 from penstock.gateway.apis.model_field import replace_model
 from penstock.gateway.apis.prompt_text import BYTES_PER_TOKEN, is_text_only, prompt_text_bytes
-from penstock.gateway.apis.request_schema import REQUEST
+from penstock.gateway.apis.request_schema import request_schema
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Claim, Service, Snapshot
 
 # Assumed length of a response, for the estimate of KV cache use.
 ASSUMED_OUTPUT_TOKENS = 256
-CHAT_PATH = "/v1/chat/completions"
 # Bound on lists and objects in one body: 4 MiB of `[],` have 1.4 million, which would stop the event
 # loop for 0.2 to 0.7 s. Brackets in text count too: the densest of 19 JSON files would have 61,000 in
 # 4 MiB, Python code 20,000.
@@ -73,7 +73,7 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
-    """An OpenAI request: its body as bytes, and the fields that routing needs.
+    """A request of an API: its body as bytes, and the fields that routing needs.
 
     The parsed body is not kept, as it may be 30 times as large as the bytes. user: None when absent.
     user_key, conversation_key: affinity keys. prompt_bytes: length of the prompt's text. is_text_only:
@@ -81,6 +81,7 @@ class InferenceRequest:
     event that has only the usage.
     """
 
+    api: Api
     model: str
     body: bytes
     is_stream: bool
@@ -94,7 +95,8 @@ class InferenceRequest:
     @property
     def tokens(self) -> int:
         """Estimated tokens in the KV cache at the end of the request."""
-        return self.prompt_bytes // BYTES_PER_TOKEN + ASSUMED_OUTPUT_TOKENS
+        prompt_tokens = self.prompt_bytes // BYTES_PER_TOKEN
+        return prompt_tokens + ASSUMED_OUTPUT_TOKENS if self.api.generates else prompt_tokens
 
     def affinity_key(self, by: Affinity) -> bytes | None:
         """The key that requests share to stay on one side; None: the request has none."""
@@ -118,8 +120,8 @@ class InferenceRequest:
         return replace(self, body=b"")
 
 
-def parse(body: bytes) -> InferenceRequest:
-    """Read the fields that routing needs from a request body. Raises RequestError."""
+def parse(body: bytes, api: Api) -> InferenceRequest:
+    """Read the fields that routing needs from the body of a request of an API. Raises RequestError."""
     # Brackets in text count as well: telling them apart would cost more than parsing.
     if body.count(b"[") + body.count(b"{") > MAX_CONTAINERS:
         message = f"the request body has more than {MAX_CONTAINERS} lists and objects"
@@ -127,7 +129,7 @@ def parse(body: bytes) -> InferenceRequest:
     if sum(map(body.count, ENDS_OF_NAMES)) > MAX_FIELDS:
         raise RequestError(400, f"the request body has more than {MAX_FIELDS} fields")
     try:
-        fields = REQUEST.validate_json(body)
+        fields = request_schema(api).validate_json(body)
     except ValidationError as error:
         message = error.errors(include_url=False, include_input=False)[0]["msg"]
         raise RequestError(400, f"the request body cannot be read: {message}") from None
@@ -136,17 +138,17 @@ def parse(body: bytes) -> InferenceRequest:
         raise RequestError(400, "you must provide a model, as a string", param="model")
     if user is not None and len(user) > MAX_USER_CHARACTERS:
         user = None
-    user_key, conversation_key = affinity_key("User", fields), affinity_key("Conversation", fields)
-    is_stream, prompt_bytes = fields.get("stream", False), prompt_text_bytes(fields)
+    is_stream = fields.get("stream", False)
     return InferenceRequest(
+        api,
         model,
         body,
         is_stream,
         user,
-        user_key,
-        conversation_key,
-        prompt_bytes,
-        is_text_only(fields),
+        user_key=affinity_key("User", fields, api),
+        conversation_key=affinity_key("Conversation", fields, api),
+        prompt_bytes=prompt_text_bytes(fields, api),
+        is_text_only=is_text_only(fields, api),
         hides_usage=is_stream and not (fields.get("stream_options") or {}).get("include_usage"),
     )
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
+from penstock.core.routing.apis import Api
+
 # Usual length of a token in English text. Each token id of a prompt counts as this many bytes.
 BYTES_PER_TOKEN = 4
 # Types of content parts that are text; without a type, a part with `text` is text as well.
@@ -13,22 +15,29 @@ TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
 MAX_VALUES = 30_000
 
 
-def prompt_text_bytes(fields: Mapping[str, Any]) -> int:
-    """Length in UTF-8 bytes of the text that the engine tokenizes: `prompt`, messages and tools.
+def prompt_text_bytes(fields: Mapping[str, Any], api: Api) -> int:
+    """Length in UTF-8 bytes of the text that the engine tokenizes: a text, or messages and tools.
 
     Blanks between JSON values, sampling parameters and images do not count.
     """
-    if fields.get("messages") is not None:
-        tools = JsonTextMeter(MAX_VALUES)
-        return _messages_bytes(fields["messages"], tools) + tools.measure(fields.get("tools"))
-    return _prompt_bytes(fields.get("prompt"))
+    kind, prompt = api.prompt_of(fields)
+    match kind:
+        case "Messages":
+            tools = JsonTextMeter(MAX_VALUES)
+            return _messages_bytes(prompt, tools) + tools.measure(fields.get("tools"))
+        case "Text":
+            return _prompt_bytes(prompt)
 
 
-def is_text_only(fields: Mapping[str, Any]) -> bool:
+def is_text_only(fields: Mapping[str, Any], api: Api) -> bool:
     """Whether the prompt is text alone: no message has an image or other media."""
-    messages = fields.get("messages")
-    return not isinstance(messages, list) or not any(
-        _has_media(message.get("content")) for message in messages if isinstance(message, dict)
+    kind, messages = api.prompt_of(fields)
+    return (
+        kind == "Text"
+        or not isinstance(messages, list)
+        or not any(
+            _has_media(message.get("content")) for message in messages if isinstance(message, dict)
+        )
     )
 
 
@@ -84,7 +93,7 @@ def _content_bytes(content: Any) -> int:
 
 
 def _prompt_bytes(prompt: Any) -> int:
-    """Bytes of `prompt`: a string, strings, token ids, or lists of token ids."""
+    """Bytes of a prompt: a string, strings, token ids, or lists of token ids."""
     if not isinstance(prompt, list):
         return _text_bytes(prompt)
     # The first item decides, because a loop over a million token ids would take 0.2 s.

@@ -1,9 +1,12 @@
-"""The fields of an OpenAI request that the gateway reads, as a pydantic-core schema.
+"""The fields of a request that the gateway reads, as a pydantic-core schema of each API.
 
 A field that is not named here is checked to be JSON but never becomes a Python object: 4 MiB of
 `[],` take 40 ms this way, and 200 ms and 100 MB as Python lists. A field of the wrong type counts as
 absent: it is the engine that validates requests.
 """
+
+from collections.abc import Mapping
+from functools import cache
 
 from pydantic_core import CoreSchema, SchemaValidator
 from pydantic_core.core_schema import (
@@ -17,6 +20,8 @@ from pydantic_core.core_schema import (
     union_schema,
     with_default_schema,
 )
+
+from penstock.core.routing.apis import Api, PromptKind
 
 
 def _optional(schema: CoreSchema, default: object = None) -> TypedDictField:
@@ -39,15 +44,22 @@ CONTENT = union_schema([TEXT, PARTS], mode="left_to_right")
 TOOLS = _optional(list_schema(any_schema()))
 MESSAGE = _object(role=_optional(TEXT), content=_optional(CONTENT), tool_calls=TOOLS)
 PROMPT = union_schema([TEXT, list_schema(any_schema())], mode="left_to_right")
-REQUEST = SchemaValidator(
-    _object(
-        model=_optional(TEXT),
-        # Engines accept 1 and "true" as true, so this is not strict either.
-        stream=_optional(bool_schema(), default=False),
-        stream_options=_optional(_object(include_usage=_optional(bool_schema(), default=False))),
-        user=_optional(TEXT),
-        messages=_optional(list_schema(MESSAGE, max_length=MAX_ITEMS, fail_fast=True)),
-        prompt=_optional(PROMPT),
-        tools=TOOLS,
-    )
-)
+PROMPT_FIELDS: Mapping[PromptKind, TypedDictField] = {
+    "Messages": _optional(list_schema(MESSAGE, max_length=MAX_ITEMS, fail_fast=True)),
+    "Text": _optional(PROMPT),
+}
+COMMON = {
+    "model": _optional(TEXT),
+    # Engines accept 1 and "true" as true, so this is not strict either.
+    "stream": _optional(bool_schema(), default=False),
+    "stream_options": _optional(_object(include_usage=_optional(bool_schema(), default=False))),
+    "user": _optional(TEXT),
+    "tools": TOOLS,
+}
+
+
+@cache
+def request_schema(api: Api) -> SchemaValidator:
+    """Make the validator of request bodies of an API."""
+    prompt = {name: PROMPT_FIELDS[kind] for name, kind in api.prompt.items()}
+    return SchemaValidator(_object(**COMMON, **prompt))

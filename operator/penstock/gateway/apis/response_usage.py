@@ -7,15 +7,13 @@ character takes more than one token.
 """
 
 import re
+from functools import cache
 
+from penstock.core.routing.apis import Api, UsageFields
 from penstock.core.routing.charge import CHARGES, ending_of
 from penstock.gateway.apis.prompt_text import BYTES_PER_TOKEN
 from penstock.gateway.apis.sse import count_events
 
-# Quotes inside text are escaped in JSON, so that text never matches these.
-PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,9})')
-CACHED_TOKENS = re.compile(rb'"cached_tokens"\s*:\s*(\d{1,9})')
-COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,9})')
 # White space alone is no text.
 TEXT = re.compile(
     rb'"(?:content|text|delta|reasoning|reasoning_content|refusal|arguments)"\s*:\s*'
@@ -42,21 +40,35 @@ def error_status(events: bytes) -> int | None:
     return 500 if code is None else int(code[1])
 
 
-class ResponseUsage:
-    """Token counts and errors of one response, from its bytes.
+@cache
+def _count_pattern(name: str) -> re.Pattern[bytes]:
+    """A field with a number. Quotes inside text are escaped in JSON, so that text never matches it."""
+    return re.compile(rb'"%b"\s*:\s*(\d{1,9})' % name.encode())
 
-    overhead_events: events of a stream that carry no token. has_text: whether there is any text or tool
+
+def _last_count(name: str, chunk: bytes) -> int | None:
+    """The last number of a field in a chunk; None if it has none."""
+    found = _count_pattern(name).findall(chunk)
+    return int(found[-1]) if found else None
+
+
+class ResponseUsage:
+    """Token counts and errors of one response of an API, from its bytes.
+
+    has_text: whether there is any text or tool
     call. has_error: whether a stream has an error event, or the engine aborted the answer.
     has_engine_error: whether it did, or the code of the event is charged to the engine as the same status
     is; a 504 is not, as clients may set deadlines. prompt_tokens: None without usage.
     """
 
-    def __init__(self, *, is_stream: bool, overhead_events: int) -> None:
+    def __init__(self, api: Api, *, is_stream: bool) -> None:
+        self._api = api
+        # A chunk with this name has the response's usage.
+        self._mark = b'"%b"' % (api.usage.output or api.usage.prompt).encode()
         self._is_stream = is_stream
-        self._overhead_events = overhead_events
         self._events = 0
         self._bytes = 0
-        self._completion_tokens: int | None = None
+        self._output_tokens: int | None = None if api.generates else 0
         self.prompt_tokens: int | None = None
         self.cached_tokens = 0
         self.has_text = self.has_error = self.has_engine_error = False
@@ -73,19 +85,30 @@ class ResponseUsage:
             self.has_error = self.has_engine_error = True
         if not self.has_text:
             self.has_text = TEXT.search(chunk) is not None
-        if b'"completion_tokens"' in chunk:
-            if completion := COMPLETION_TOKENS.findall(chunk):
-                self._completion_tokens = int(completion[-1])
-            if prompt := PROMPT_TOKENS.findall(chunk):
-                self.prompt_tokens = int(prompt[-1])
-            if cached := CACHED_TOKENS.findall(chunk):
-                self.cached_tokens = int(cached[-1])
+        if self._mark in chunk:
+            self._read_usage(chunk, self._api.usage)
+
+    def _read_usage(self, chunk: bytes, names: UsageFields) -> None:
+        if names.output and (output := _last_count(names.output, chunk)) is not None:
+            self._output_tokens = output
+        if (prompt := _last_count(names.prompt, chunk)) is not None:
+            self.prompt_tokens = prompt
+        if (cached := _last_count(names.cached, chunk)) is not None:
+            self.cached_tokens = cached
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the API generates and the response has nothing of it: no text, tool call or error."""
+        return self._api.generates and not self.has_text and not self.has_error
 
     @property
     def output_tokens(self) -> int:
-        """Tokens generated so far: from usage, else estimated from events or bytes, and then at least 1."""
-        if self._completion_tokens is not None:
-            return self._completion_tokens
+        """Tokens generated so far: from usage, else estimated from events or bytes, and then at least 1.
+
+        Always 0 of an API that generates none.
+        """
+        if self._output_tokens is not None:
+            return self._output_tokens
         if self._is_stream:
-            return max(1, self._events - self._overhead_events)
+            return max(1, self._events - self._api.overhead_events)
         return max(1, self._bytes // BYTES_PER_TOKEN)

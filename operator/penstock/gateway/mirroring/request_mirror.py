@@ -22,7 +22,7 @@ from penstock.core.routing.charge import CHARGES, Ending, ending_of, ending_of_t
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
 from penstock.core.routing.route import Mirror
 from penstock.core.routing.traffic_split import RolloutMirror
-from penstock.gateway.apis.openai import CHAT_PATH, InferenceRequest
+from penstock.gateway.apis.openai import InferenceRequest
 from penstock.gateway.apis.response_usage import ResponseUsage
 from penstock.gateway.apis.sse import MAX_HELD_BYTES, SseBuffer
 from penstock.gateway.limits.shared_limit import Allocation, SharedLimit
@@ -53,11 +53,6 @@ class MirroredRequest:
     path: str
     headers: Mapping[str, str]
     timeout_s: float | None = None
-
-    @property
-    def overhead_events(self) -> int:
-        """Events of its stream that carry no token."""
-        return 2 if self.path.partition("?")[0] == CHAT_PATH else 1
 
 
 class RequestMirror:
@@ -155,8 +150,7 @@ class RequestMirror:
         stats: ServiceStats | None,
     ) -> None:
         """Send one copy and count its outcome."""
-        is_stream = copy.request.is_stream
-        usage = ResponseUsage(is_stream=is_stream, overhead_events=copy.overhead_events)
+        usage = ResponseUsage(copy.request.api, is_stream=copy.request.is_stream)
         ending = await self._send(copy, service, endpoint, usage)
         if usage.has_engine_error:
             ending = Ending.ERROR_EVENT
@@ -168,8 +162,7 @@ class RequestMirror:
         if CHARGES[ending].charges_copy:
             arm.record_failure()
         elif is_answered:
-            is_empty = not usage.has_text and not usage.has_error
-            arm.record_completion(usage.output_tokens, 0, is_empty=is_empty, violates=False)
+            arm.record_completion(usage.output_tokens, 0, is_empty=usage.is_empty, violates=False)
 
     async def _send(
         self, copy: MirroredRequest, service: Service, endpoint: Endpoint, usage: ResponseUsage

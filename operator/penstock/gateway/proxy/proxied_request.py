@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from penstock.core.canary.tenants import tenant_name
+from penstock.core.routing.apis import Api
 from penstock.core.routing.charge import Ending, ending_of_timeout
 from penstock.gateway.apis.openai import (
-    CHAT_PATH,
     RETRY_AFTER_S,
     InferenceRequest,
     RequestError,
@@ -44,13 +44,19 @@ from penstock.gateway.upstream.upstream import UpstreamRequest
 
 
 class ProxiedRequest:
-    """State of one request that is proxied. scope: the ASGI scope. request_id: sent to the engine."""
+    """State of one request of an API. scope: the ASGI scope. request_id: sent to the engine."""
 
     def __init__(
-        self, state: GatewayState, scope: Scope, client: ClientResponse, request_id: str
+        self,
+        state: GatewayState,
+        api: Api,
+        scope: Scope,
+        client: ClientResponse,
+        request_id: str,
     ) -> None:
         self._state = state
         self._settings = state.settings
+        self._api = api
         self._scope = scope
         self._client = client
         self._telemetry = RequestTelemetry(state, scope, request_id)
@@ -77,7 +83,7 @@ class ProxiedRequest:
         # Latency objectives start here: how long the client takes to send its body does not count.
         arrived_s = self._telemetry.timeline.enter(RequestPhase.ROUTE)
         self._telemetry.line.num_request_bytes = len(body)
-        request = parse(body)
+        request = parse(body, self._api)
         self._telemetry.line.is_stream = request.is_stream
         del body
         timeout_s = self._settings.total_timeout_s
@@ -103,11 +109,8 @@ class ProxiedRequest:
         key = request.affinity_key(service.affinity)
         record = self._record = self._state.stats.record(
             service,
+            request,
             arrived_s,
-            request.prompt_bytes,
-            is_stream=request.is_stream,
-            is_chat=self._scope["path"] == CHAT_PATH,
-            is_text_only=request.is_text_only,
             tenant=_tenant(service, headers),
             key=key,
             adapter=target.adapter,

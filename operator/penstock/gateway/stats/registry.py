@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from penstock.clients.clock import unix_time
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
+from penstock.gateway.apis.openai import InferenceRequest
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Service, Snapshot
 from penstock.gateway.stats.adapter_stats import AdapterStatsRegistry
@@ -26,12 +27,9 @@ class StatsRegistry:
     def record(
         self,
         service: Service,
+        request: InferenceRequest,
         arrived_s: float,
-        prompt_bytes: int,
         *,
-        is_stream: bool,
-        is_chat: bool,
-        is_text_only: bool = True,
         tenant: str | None = None,
         key: bytes | None = None,
         adapter: Adapter | None = None,
@@ -46,11 +44,8 @@ class StatsRegistry:
         return RequestRecord(
             stats,
             self._now,
+            request,
             arrived_s,
-            prompt_bytes,
-            is_stream=is_stream,
-            is_chat=is_chat,
-            is_text_only=is_text_only,
             tenant=tenant,
             key=key if is_compared else None,
             adapter=None if adapter is None else self.adapters.get(adapter),

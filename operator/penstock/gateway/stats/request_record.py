@@ -9,6 +9,7 @@ from penstock.core.routing.charge import shows_answerable
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.scaling.signals import attended_tokens
 from penstock.gateway.admission.reservation import Reservation
+from penstock.gateway.apis.openai import InferenceRequest
 from penstock.gateway.apis.response_usage import ResponseUsage
 from penstock.gateway.stats.adapter_request_record import AdapterRequestRecord
 from penstock.gateway.stats.adapter_stats import AdapterStats
@@ -27,8 +28,7 @@ class RequestRecord:
     """Times one request and counts its outcome in the statistics of its service.
 
     now: the monotonic clock. arrived_s: when the client had sent all of the request, on that clock.
-    prompt_bytes: length of the prompt's text. is_text_only: whether the prompt has no images or other
-    media. tenant: None if tenants are not distinguished. key: what keeps the request on its arm of a canary's
+    tenant: None if tenants are not distinguished. key: what keeps the request on its arm of a canary's
     comparison; None: its arm is drawn. adapter: counts of the adapter that the request is for; None: it is
     for the base model. end: how the request ends.
     """
@@ -37,12 +37,9 @@ class RequestRecord:
         self,
         stats: ServiceStats,
         now: Callable[[], float],
+        request: InferenceRequest,
         arrived_s: float,
-        prompt_bytes: int,
         *,
-        is_stream: bool,
-        is_chat: bool,
-        is_text_only: bool = True,
         tenant: str | None = None,
         key: bytes | None = None,
         adapter: AdapterStats | None = None,
@@ -50,12 +47,13 @@ class RequestRecord:
         self._stats = stats
         self.adapter = None if adapter is None else AdapterRequestRecord(adapter)
         self._now = now
-        self._prompt_bytes = prompt_bytes
-        self._is_text_only = is_text_only
-        self._is_stream = is_stream
+        # Not the request itself, whose body is freed while the record lives.
+        self._api = request.api
+        self._prompt_bytes = request.prompt_bytes
+        self._is_text_only = request.is_text_only
+        self._is_stream = request.is_stream
         self._tenant = tenant
         self._key = key
-        self._overhead_events = 2 if is_chat else 1
         self._usage = self._new_usage()
         self._endpoint: Endpoint | None = None
         self._reservation: Reservation | None = None
@@ -68,7 +66,7 @@ class RequestRecord:
         self._blocked_s = 0.0
         self.has_begun = False
         self.arrived_s = arrived_s
-        self.prompt_tokens = stats.token_estimate.of(prompt_bytes)
+        self.prompt_tokens = stats.token_estimate.of(request.prompt_bytes)
         stats.arrivals += 1
         stats.prompt_tokens += self.prompt_tokens
         if adapter is not None:
@@ -232,7 +230,7 @@ class RequestRecord:
         arm.record_completion(
             usage.output_tokens,
             self._num_ahead,
-            is_empty=is_first and not usage.has_text and not usage.has_error,
+            is_empty=is_first and usage.is_empty,
             violates=self._violates,
             tenant=self._tenant,
         )
@@ -253,7 +251,7 @@ class RequestRecord:
             arm.record_answer_time(self._engine_ttft_s)
 
     def _new_usage(self) -> ResponseUsage:
-        return ResponseUsage(is_stream=self._is_stream, overhead_events=self._overhead_events)
+        return ResponseUsage(self._api, is_stream=self._is_stream)
 
     @property
     def _engine_ttft_s(self) -> float:

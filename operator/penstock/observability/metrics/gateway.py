@@ -1,5 +1,6 @@
 """The metrics of the gateway. The label `service` is empty while the service is not known."""
 
+from penstock.core.routing.apis import APIS
 from penstock.core.routing.charge import CHARGES, Ending
 from penstock.observability.metrics.specs import (
     CREDENTIAL,
@@ -18,7 +19,7 @@ from penstock.observability.metrics.specs import (
 PHASE_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 40, 160)
 
 WATCHED = Label("resource", ("inferenceservices", "loraadapters", "modelroutes", "pods"))
-ROUTE = Label("route", ("/v1/chat/completions", "/v1/completions"))
+ROUTE = Label("route", tuple(api.path for api in APIS))
 CODE = Label(
     "code", "HTTP statuses that the gateway sends or passes on; 499 if the client disconnected"
 )

@@ -1,0 +1,98 @@
+"""A row for another API is all that parsing, usage, statistics, metrics and routes need."""
+
+import json
+
+import pytest
+
+from penstock.clients import stats_report
+from penstock.core.routing.apis import APIS, Api, UsageFields
+from penstock.gateway import app
+from penstock.gateway.apis.openai import parse
+from penstock.gateway.apis.response_usage import ResponseUsage
+from penstock.observability.metrics import gateway as specs
+
+EMBEDDINGS = Api(
+    path="/v1/embeddings",
+    prompt={"input": "Text"},
+    usage=UsageFields("prompt_tokens", None, "cached_tokens"),
+)
+# Other names of the same counts, and two fields that may have the prompt.
+MESSAGES = Api(
+    path="/v1/messages",
+    prompt={"turns": "Messages", "input": "Text"},
+    usage=UsageFields("input_tokens", "output_tokens", "cache_read_input_tokens"),
+    overhead_events=3,
+)
+TEXTS = ["x" * 1200] * 20
+ANSWER = (
+    b'{"data": [{"embedding": [%s]}], "usage": {"prompt_tokens": 6000, "total_tokens": 6000}}'
+    % (b",".join([b"0.123456"] * 4096))
+)
+
+
+def body(**fields):
+    return json.dumps({"model": "chat"} | fields).encode()
+
+
+def test_prompt_is_read_from_the_field_of_the_row():
+    request = parse(body(input=TEXTS, prompt="no"), EMBEDDINGS)
+    assert request.prompt_bytes == 24_000
+    assert request.tokens == 6000  # no output is assumed
+    assert parse(body(input=[1, 2, 3]), EMBEDDINGS).prompt_bytes == 12
+    assert parse(body(prompt="no"), EMBEDDINGS).prompt_bytes == 0
+    assert request.conversation_key is not None
+    assert request.conversation_key != parse(body(input="y"), EMBEDDINGS).conversation_key
+    assert parse(body(prompt="no"), EMBEDDINGS).conversation_key is None
+
+
+def test_first_field_that_a_body_has_is_the_prompt():
+    turns = [{"role": "user", "content": [{"type": "image_url"}, {"type": "text", "text": "abc"}]}]
+    request = parse(body(input="longer", turns=turns), MESSAGES)
+    assert (request.prompt_bytes, request.is_text_only, request.tokens) == (3, False, 256)
+    request = parse(body(input="longer"), MESSAGES)
+    assert (request.prompt_bytes, request.is_text_only, request.tokens) == (6, True, 257)
+
+
+def test_api_that_generates_nothing_has_no_output_and_no_empty_answer():
+    usage = ResponseUsage(EMBEDDINGS, is_stream=False)
+    usage.feed(ANSWER)
+    assert (usage.prompt_tokens, usage.output_tokens, usage.is_empty) == (6000, 0, False)
+
+
+def test_counts_have_the_names_of_the_row():
+    usage = ResponseUsage(MESSAGES, is_stream=True)
+    assert usage.is_empty
+    for _ in range(5):
+        usage.feed(b'data: {"delta": "a"}\n\n')
+    assert (usage.prompt_tokens, usage.output_tokens, usage.is_empty) == (None, 2, False)
+    usage.feed(
+        b'data: {"input_tokens": 7, "cache_read_input_tokens": 3, "output_tokens": 5,'
+        b' "prompt_tokens": 90, "completion_tokens": 91}\n\n'
+    )
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.output_tokens) == (7, 3, 5)
+
+
+async def test_gateway_routes_and_counts_requests_of_the_row(
+    start_engine, start_gateway, monkeypatch
+):
+    monkeypatch.setattr(app, "APIS", (*APIS, EMBEDDINGS))
+    engine = await start_engine(lambda request: request.whole(ANSWER))
+    front = await start_gateway(engine)
+    assert await front.ask(EMBEDDINGS.path, stream=False, input=TEXTS) == (200, ANSWER)
+    assert [request.path for request in engine.requests] == [EMBEDDINGS.path]
+    async with front.client.get(front.management_url + stats_report.PATH) as got:
+        stats = stats_report.parse("g", await got.text()).services["default/chat"]
+    assert (stats.prompt_tokens, stats.output_tokens, stats.attended_tokens) == (6000, 0, 0)
+    assert await front.metric(specs.RESPONSES.name, route=EMBEDDINGS.path, code="200") == 1
+    assert await front.metric(specs.TOKENS_TOTAL.name, kind="prompt") == 6000
+    assert await front.metric(specs.TOKENS_TOTAL.name, kind="output") == 0
+    status, error = await front.ask("/v1/other")
+    assert status == 404
+    assert EMBEDDINGS.path in error.decode()
+
+
+@pytest.mark.parametrize("api", APIS, ids=[api.path for api in APIS])
+async def test_every_row_is_a_route_and_a_label(api, start_engine, start_gateway):
+    front = await start_gateway(await start_engine())
+    assert (await front.ask(api.path))[0] == 200
+    assert api.path in specs.ROUTE.values
