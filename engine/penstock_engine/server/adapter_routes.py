@@ -8,12 +8,13 @@ from fastapi.responses import PlainTextResponse, Response
 from penstock_engine.core.errors import ModelError
 from penstock_engine.server.adapter_folders import AdapterFolders
 from penstock_engine.server.adapter_memory import MAX_ADAPTER_WAIT_S
-from penstock_engine.server.adapters import AdapterRegistry, Json
+from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.arriving_bodies import ArrivingBodies
 from penstock_engine.server.async_engine import now_s
 from penstock_engine.server.bodies import read_object, validate
 from penstock_engine.server.deadlines import deadline_s
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.json_text import Json
 from penstock_engine.server.request_model import RequestModel
 
 # Reasons for which there is no adapter at the path.

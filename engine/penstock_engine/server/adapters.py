@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -28,14 +27,13 @@ from penstock_engine.server.adapter_memory import (
 from penstock_engine.server.async_engine import AsyncEngine, now_s
 from penstock_engine.server.deadlines import deadline_error
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.json_text import Json
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.request_record import RequestRecord
 
 # Long enough for the name of a LoraAdapter (253) and its version.
 NAME = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9._/@-]{0,263}\Z")
 MAX_ADAPTERS = 1024
-
-Json = dict[str, Any]
 
 
 class AdapterRegistry:

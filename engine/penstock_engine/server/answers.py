@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from penstock_engine.contract.wire import SSE_DONE, SSE_END, SSE_PREFIX
 from penstock_engine.core.step import TokenLogprobs
@@ -15,7 +15,7 @@ from penstock_engine.server.chat_message import ChatMessageBuilder
 from penstock_engine.server.echo import echoed_text, prompt_offsets
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice, Generator, Piece, join_pieces
-from penstock_engine.server.json_text import JsonText, encode_line
+from penstock_engine.server.json_text import Json, JsonText, encode_line
 from penstock_engine.server.logprobs import (
     NameToken,
     chat_logprobs,
@@ -27,7 +27,6 @@ from penstock_engine.server.logprobs import (
 from penstock_engine.server.usage import UsageReport
 
 Kind = Literal["chat", "completion"]
-Json = dict[str, Any]
 
 # Items in the queue of a stream: an event of a choice, its failure, or None at its end.
 Item = bytes | RequestError | None

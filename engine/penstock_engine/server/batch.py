@@ -6,10 +6,10 @@ from typing import Annotated, Any, ClassVar
 from fastapi.responses import Response
 from pydantic import ConfigDict, Field
 
-from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import build_request, has_no_effect, read_object
 from penstock_engine.server.chat_request import MAX_CONVERSATIONS, BatchChatRequest
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.json_text import Json
 from penstock_engine.server.request_model import RequestModel
 
 # Parameters that a batch rejects, and the values (besides null) that have no effect and are accepted.

@@ -3,15 +3,13 @@
 import secrets
 import string
 from collections.abc import Callable
-from typing import Any
 
 from penstock_engine.parsers.parts import Call, CallArguments, Content, Part, Reasoning
 from penstock_engine.server.answer_format import AnswerFormat
 from penstock_engine.server.generation import Piece
+from penstock_engine.server.json_text import Json
 
 ID_CHARS = string.ascii_letters + string.digits
-
-Json = dict[str, Any]
 
 
 class ChatMessageBuilder:

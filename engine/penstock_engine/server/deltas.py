@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from penstock_engine.contract.wire import SSE_DONE, SSE_PREFIX
-from penstock_engine.server.answers import Json
-from penstock_engine.server.json_text import JsonText, to_text
+from penstock_engine.server.json_text import Json, JsonText, to_text
 
 DeltaKind = Literal["reasoning", "text", "call"]
 

@@ -11,10 +11,9 @@ from typing import Any, ClassVar, Protocol
 from fastapi.responses import Response
 
 from penstock_engine.contract.wire import SSE_END, SSE_PREFIX
-from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import parse
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.json_text import encode_line
+from penstock_engine.server.json_text import Json, encode_line
 from penstock_engine.server.schemas import GenerationRequest
 
 

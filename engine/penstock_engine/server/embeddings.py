@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, Field, PlainValidator, model_validator
 
-from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import build_request, known_parameters, read_object, validate
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.json_text import Json
 from penstock_engine.server.schemas import (
     CompletionRequest,
     GenerationRequest,

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
 
-from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import read_object
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.dialects import Dialect, OpenAIDialect
 from penstock_engine.server.embeddings import EmbeddingsDialect
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.json_text import Json
 from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+Json = dict[str, Any]
+
 # Maximum number of scalars of a list that one call encodes, in less than a millisecond.
 MAX_SCALARS = 1024
 

@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from typing import Any
 
 from penstock_engine.core.step import TokenLogprobs
-from penstock_engine.server.json_text import JsonText, to_text
+from penstock_engine.server.json_text import Json, JsonText, to_text
 from penstock_engine.text.tokens import Tokenizer
 
-Json = dict[str, Any]
 # Log-probability of a token that cannot be sampled. JSON has no infinity; OpenAI and vLLM write this.
 MIN_LOGPROB = -9999.0
 

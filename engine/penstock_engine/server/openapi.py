@@ -12,11 +12,11 @@ from pydantic.json_schema import models_json_schema
 from penstock_engine.options.config import EngineConfig
 from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.adapter_routes import LoadRequest, UnloadRequest
-from penstock_engine.server.answers import Json
 from penstock_engine.server.batch import BatchRequest
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.embeddings import EmbeddingsRequest
 from penstock_engine.server.invocations import InvocationsRequest
+from penstock_engine.server.json_text import Json
 from penstock_engine.server.messages.request import CountTokensRequest, MessagesRequest
 from penstock_engine.server.responses.request import ResponsesRequest
 from penstock_engine.server.schemas import CompletionRequest

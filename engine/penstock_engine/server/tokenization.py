@@ -6,7 +6,6 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field, model_validator
 
-from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import (
     build_request,
     read_object,
@@ -15,6 +14,7 @@ from penstock_engine.server.bodies import (
 )
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.json_text import Json
 from penstock_engine.server.preprocessing import check_model_name, encode
 from penstock_engine.server.request_model import RequestModel
 from penstock_engine.server.schemas import CompletionRequest, TokenId

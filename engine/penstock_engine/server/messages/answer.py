@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from fastapi.responses import JSONResponse, Response
 
 from penstock_engine.parsers.json_scan import parse_object
-from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import (
     build_request,
     read_object,
@@ -18,6 +17,7 @@ from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.deltas import Chunk, Delta, message_deltas, read_chunks
 from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RETRY_AFTER_S, RequestError
+from penstock_engine.server.json_text import Json
 from penstock_engine.server.messages.request import MessagesRequest
 
 STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use"}

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from penstock_engine.server.answers import Json
 from penstock_engine.server.chat_template import ReasoningEffort
 from penstock_engine.server.content import Content, with_type
+from penstock_engine.server.json_text import Json
 from penstock_engine.server.request_model import RequestModel
 from penstock_engine.server.schemas import MAX_MESSAGES, StopStrings
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from fastapi.responses import Response
 
-from penstock_engine.server.answers import Json
 from penstock_engine.server.arriving_bodies import MAX_BODY_BYTES
 from penstock_engine.server.bodies import (
     build_request,
@@ -20,6 +19,7 @@ from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.deltas import Chunk, message_deltas, read_chunks
 from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.json_text import Json
 from penstock_engine.server.responses.custom_calls import CustomCalls
 from penstock_engine.server.responses.items import (
     as_input,

@@ -3,8 +3,8 @@
 from typing import Any, Literal
 
 from penstock_engine.parsers.json_scan import parse_object
-from penstock_engine.server.answers import Json
 from penstock_engine.server.deltas import Delta
+from penstock_engine.server.json_text import Json
 from penstock_engine.server.responses.request import ResponsesRequest
 
 CALL_TYPES = ("function_call", "custom_tool_call")

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from penstock_engine.server.answers import Json
 from penstock_engine.server.chat_template import ReasoningEffort
 from penstock_engine.server.content import Content, with_type
+from penstock_engine.server.json_text import Json
 from penstock_engine.server.request_model import OBJECT, TEXT, TEXT_OR_OBJECT, RequestModel
 from penstock_engine.server.responses.tools import Tool, arguments_of
 from penstock_engine.server.schemas import MAX_MESSAGES

@@ -8,9 +8,8 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock_engine.server.answers import Json
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.json_text import encode
+from penstock_engine.server.json_text import Json, encode
 
 # Limits of the store. Beyond either, the oldest finished responses are dropped.
 MAX_RESPONSES = 1024

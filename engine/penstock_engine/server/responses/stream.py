@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from penstock_engine.server.answers import Json
 from penstock_engine.server.deltas import Chunk, Delta
-from penstock_engine.server.json_text import JsonText
+from penstock_engine.server.json_text import Json, JsonText
 from penstock_engine.server.responses.items import (
     content_part,
     failed,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from penstock_engine.server.answers import Json
+from penstock_engine.server.json_text import Json
 from penstock_engine.server.request_model import RequestModel
 
 INPUT = "input"  # the parameter of a custom tool's function
