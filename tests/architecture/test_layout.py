@@ -107,6 +107,16 @@ def tree(tmp_path: Path) -> Path:
             "Engine layers",
         ),
         (
+            "engine/penstock_engine/server/transport/errors.py",
+            "import penstock_engine.server.handling.state",
+            "Layers of the engine's server",
+        ),
+        (
+            "engine/penstock_engine/server/requests/bodies.py",
+            "import penstock_engine.server.adapters.registry",
+            "Layers of the engine's server",
+        ),
+        (
             "operator/penstock/gateway/app.py",
             "import penstock_engine.options.config",
             "The control plane imports what it shares with the engine",

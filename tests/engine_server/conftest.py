@@ -17,11 +17,11 @@ from penstock_engine.machine.device import DeviceMemory
 from penstock_engine.memory.plan import plan_memory
 from penstock_engine.options.config import EngineConfig
 from penstock_engine.options.serve_options import ServeOptions
-from penstock_engine.server.adapters import AdapterRegistry
+from penstock_engine.server.adapters.registry import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import AsyncEngine
-from penstock_engine.server.metrics import EngineMetrics
-from penstock_engine.server.state import ServerState
+from penstock_engine.server.handling.state import ServerState
+from penstock_engine.server.metrics.engine_metrics import EngineMetrics
 from penstock_engine.text.tokens import Tokenizer
 
 # Serves a fake runner in this process. Keyword arguments: fields of EngineConfig and ServeOptions.

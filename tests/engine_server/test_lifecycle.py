@@ -150,7 +150,7 @@ class BrokenRunner:
 async def test_a_failed_request_does_not_affect_others(
     serve_runner: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "penstock_engine.server.request_log")
+    caplog.set_level("INFO", "penstock_engine.server.generation.request_log")
     async with serve_runner(lambda: BrokenRunner(fails_for=66)) as client:
         bad = await client.post("/v1/completions", json={"prompt": [66], "max_tokens": 3})
         good = await client.post("/v1/completions", json={"prompt": [67], "max_tokens": 3})

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from penstock_engine.server.formats import StructuredOutputs
+from penstock_engine.server.requests.formats import StructuredOutputs
 from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.structured.grammar import GrammarError
 

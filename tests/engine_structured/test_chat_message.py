@@ -8,10 +8,10 @@ import pytest
 from tests.engine_structured.streamed_calls import append_call
 
 from penstock_engine.parsers.tool_format import HERMES, MISTRAL
-from penstock_engine.server.answer_format import AnswerFormat
-from penstock_engine.server.chat_message import ChatMessageBuilder
-from penstock_engine.server.generation import Piece
-from penstock_engine.server.tools import CallParam
+from penstock_engine.server.answers.chat_message import ChatMessageBuilder
+from penstock_engine.server.generation.answer_format import AnswerFormat
+from penstock_engine.server.generation.generator import Piece
+from penstock_engine.server.requests.tools import CallParam
 
 CALL = '<tool_call>\n{"name": "now", "arguments": {"zone": "UTC"}}\n</tool_call>'
 FUNCTION = {"name": "now", "arguments": '{"zone": "UTC"}'}

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from penstock_engine.server.bodies import parse
-from penstock_engine.server.chat_request import ChatCompletionRequest
-from penstock_engine.server.errors import RequestError
-from penstock_engine.server.formats import ResponseFormat, StructuredOutputs
+from penstock_engine.server.requests.bodies import parse
+from penstock_engine.server.requests.chat_request import ChatCompletionRequest
+from penstock_engine.server.requests.formats import ResponseFormat, StructuredOutputs
+from penstock_engine.server.transport.errors import RequestError
 
 Json = dict[str, Any]
 

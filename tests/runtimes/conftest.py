@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from tests.engine_server import launched_engine
-from tests.engine_server.test_adapters import make_adapter
+from tests.engine_server.adapters.test_adapters import make_adapter
 from tests.support.otlp_collector import Collector, running_collector
 
 model_dir = launched_engine.model_dir

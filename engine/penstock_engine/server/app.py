@@ -11,26 +11,26 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from penstock_engine.options.serve_options import ServeOptions
-from penstock_engine.server.adapter_folders import AdapterFolders
-from penstock_engine.server.adapter_routes import adapter_routes
-from penstock_engine.server.arriving_bodies import ClientDisconnected
-from penstock_engine.server.batch import BatchDialect
-from penstock_engine.server.chat_request import ChatCompletionRequest
-from penstock_engine.server.dialects import OpenAIDialect
-from penstock_engine.server.embeddings import EmbeddingsDialect, PoolingDialect
-from penstock_engine.server.errors import RequestError
-from penstock_engine.server.handler import handle_request
-from penstock_engine.server.invocations import InvocationsDialect
-from penstock_engine.server.lingering_close import LingeringClose
-from penstock_engine.server.messages.answer import MessagesDialect
-from penstock_engine.server.messages.count import count_tokens_route
-from penstock_engine.server.middleware import RequestMiddleware
-from penstock_engine.server.openapi import openapi_document
-from penstock_engine.server.responses.routes import response_routes
-from penstock_engine.server.schemas import CompletionRequest
-from penstock_engine.server.sleep import sleep_routes
-from penstock_engine.server.state import ServerState
-from penstock_engine.server.tokenization import tokenization_routes
+from penstock_engine.server.adapters.folders import AdapterFolders
+from penstock_engine.server.handling.handler import handle_request
+from penstock_engine.server.handling.middleware import RequestMiddleware
+from penstock_engine.server.handling.state import ServerState
+from penstock_engine.server.requests.chat_request import ChatCompletionRequest
+from penstock_engine.server.requests.completion_request import CompletionRequest
+from penstock_engine.server.requests.dialects import OpenAIDialect
+from penstock_engine.server.routes.adapters import adapter_routes
+from penstock_engine.server.routes.batch import BatchDialect
+from penstock_engine.server.routes.embeddings import EmbeddingsDialect, PoolingDialect
+from penstock_engine.server.routes.invocations import InvocationsDialect
+from penstock_engine.server.routes.messages.answer import MessagesDialect
+from penstock_engine.server.routes.messages.count import count_tokens_route
+from penstock_engine.server.routes.openapi import openapi_document
+from penstock_engine.server.routes.responses.routes import response_routes
+from penstock_engine.server.routes.sleep import sleep_routes
+from penstock_engine.server.routes.tokenization import tokenization_routes
+from penstock_engine.server.transport.arriving_bodies import ClientDisconnected
+from penstock_engine.server.transport.errors import RequestError
+from penstock_engine.server.transport.lingering_close import LingeringClose
 
 CLIENT_CLOSED_REQUEST = 499
 

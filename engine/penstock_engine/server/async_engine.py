@@ -13,10 +13,10 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import EngineLoop, StepReport, StepRunner
-from penstock_engine.server.deadlines import deadline_error
-from penstock_engine.server.errors import RequestError
-from penstock_engine.server.metrics import EngineMetrics
-from penstock_engine.server.request_record import RequestRecord
+from penstock_engine.server.metrics.engine_metrics import EngineMetrics
+from penstock_engine.server.metrics.request_record import RequestRecord
+from penstock_engine.server.transport.deadlines import deadline_error
+from penstock_engine.server.transport.errors import RequestError
 
 T = TypeVar("T")
 

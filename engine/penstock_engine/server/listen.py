@@ -15,8 +15,8 @@ from penstock_engine.http.open_files import allow_open_files
 from penstock_engine.http.protocol import IDLE_CONNECTION_S, BoundedProtocol
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import now_s
+from penstock_engine.server.handling.state import ServerState
 from penstock_engine.server.startup import StartupTimer
-from penstock_engine.server.state import ServerState
 
 logger = logging.getLogger(__name__)
 

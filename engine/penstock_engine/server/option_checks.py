@@ -5,7 +5,7 @@ from pathlib import Path
 from penstock_engine.core.errors import ModelError
 from penstock_engine.options.config import EngineConfig
 from penstock_engine.options.serve_options import ServeOptions
-from penstock_engine.server.defaults import generation_defaults
+from penstock_engine.server.requests.defaults import generation_defaults
 from penstock_engine.text.template import read_template
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -19,7 +19,7 @@ def check_options(config: EngineConfig, options: ServeOptions) -> None:
     if options.chat_template is not None:
         read_template(options.chat_template)
     if options.default_chat_template_kwargs:
-        from penstock_engine.server.chat_template import template_options  # takes seconds
+        from penstock_engine.server.requests.chat_template import template_options  # takes seconds
 
         template_options(options)
     for module in options.adapters:

@@ -18,23 +18,23 @@ from penstock_engine.memory.plan import MemoryPlan, plan_memory
 from penstock_engine.options.config import EngineConfig
 from penstock_engine.options.flag_values import FIT
 from penstock_engine.options.serve_options import ServeOptions
-from penstock_engine.server.adapter_folders import trusted_folder
-from penstock_engine.server.adapters import AdapterRegistry
+from penstock_engine.server.adapters.folders import trusted_folder
+from penstock_engine.server.adapters.registry import AdapterRegistry
 from penstock_engine.server.async_engine import AsyncEngine
-from penstock_engine.server.chat_template import template_options
-from penstock_engine.server.defaults import generation_defaults
-from penstock_engine.server.errors import RequestError
+from penstock_engine.server.handling.response_store import ResponseStore
+from penstock_engine.server.handling.state import ServerState
 from penstock_engine.server.listen import listen
-from penstock_engine.server.metrics import EngineMetrics
-from penstock_engine.server.responses.store import ResponseStore
+from penstock_engine.server.metrics.engine_metrics import EngineMetrics
+from penstock_engine.server.requests.chat_template import template_options
+from penstock_engine.server.requests.defaults import generation_defaults
 from penstock_engine.server.startup import StartupTimer
-from penstock_engine.server.state import ServerState
+from penstock_engine.server.transport.errors import RequestError
 from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.telemetry import traces
 from penstock_engine.text.tokens import Tokenizer
 
 if TYPE_CHECKING:
-    from penstock_engine.server.tracing import Tracer
+    from penstock_engine.server.generation.tracing import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ def _base_model(config: EngineConfig, options: ServeOptions, tokenizer: Tokenize
 def _tracer(endpoint: str | None) -> "Tracer | None":
     if not traces.is_enabled(endpoint):
         return None
-    from penstock_engine.server.tracing import Tracer  # takes a second and megabytes
+    from penstock_engine.server.generation.tracing import Tracer  # takes a second and megabytes
 
     return Tracer(endpoint)
 

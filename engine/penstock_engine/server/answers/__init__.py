@@ -1,0 +1,1 @@
+"""OpenAI's JSON of answers, whole and as streams."""

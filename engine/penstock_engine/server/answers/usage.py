@@ -1,0 +1,46 @@
+"""Token usage of an answer, as OpenAI reports it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock_engine.server.answers.timings import timings
+from penstock_engine.server.generation.generator import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """How an answer reports its token usage.
+
+    has_prompt_details: whether it has the number of cached prompt tokens. has_reasoning_details: whether it
+    has the number of reasoning tokens. has_timings: whether an answer with one choice has its times.
+    """
+
+    has_prompt_details: bool = True
+    has_reasoning_details: bool = False
+    has_timings: bool = False
+
+    def usage(self, choices: Sequence[Choice], *, has_begun: bool = True) -> dict[str, Any]:
+        """Returns the token usage of choices; a prompt with several choices counts once.
+
+        has_begun: False counts no tokens of the answer.
+        """
+        firsts = [choice for choice in choices if choice.number == 0] or choices[:1]
+        num_prompt_tokens = sum(len(choice.prompt) for choice in firsts)
+        num_completion_tokens = sum(choice.completion_tokens for choice in choices if has_begun)
+        cached = {"cached_tokens": sum(choice.cached_tokens for choice in firsts)}
+        counts: dict[str, Any] = {
+            "prompt_tokens": num_prompt_tokens,
+            "completion_tokens": num_completion_tokens,
+            "total_tokens": num_prompt_tokens + num_completion_tokens,
+            "prompt_tokens_details": cached if self.has_prompt_details else None,
+        }
+        if self.has_reasoning_details:
+            counters = [choice.reasoning for choice in choices if choice.reasoning and has_begun]
+            num_tokens = sum(counter.num_tokens for counter in counters)
+            counts["completion_tokens_details"] = {"reasoning_tokens": num_tokens}
+        return counts
+
+    def metrics(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        """Returns the field `metrics` of an answer; nothing if it has none."""
+        return {"metrics": timings(choices[0])} if self.has_timings and len(choices) == 1 else {}

@@ -1,0 +1,1 @@
+"""Generates the choices of a request within their format, and records them as log lines and spans."""

@@ -1,0 +1,1 @@
+"""Handles generation requests: shared state, admission, preprocessing, response."""

@@ -1,0 +1,1 @@
+"""The engine's Prometheus metrics, and the facts about requests that they count."""

@@ -1,0 +1,1 @@
+"""Schemas of requests, and their conversion to sampling parameters, grammars and prompts."""

@@ -1,0 +1,1 @@
+"""Routes besides chat and completions, many of which translate to these."""

@@ -1,0 +1,1 @@
+"""Bodies in, answers out: errors, JSON, deadlines, limits on bodies, clients that disconnect."""
