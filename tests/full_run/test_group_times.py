@@ -15,7 +15,7 @@ from tests.full_run.groups import group
     [
         ("tests/gateway/http/test_sse.py::test_it[a/b]", "tests/gateway"),
         ("e2e/dedicated_pool/test_dedicated_pool.py::test_it", "e2e/adapters"),
-        ("e2e/documentation/test_documentation.py::test_it[docs/a.md]", "e2e/documentation"),
+        ("e2e/documentation/test_documentation.py::test_it[README.md]", "e2e/documentation"),
         ("e2e/quickstart/test_quickstart.py::test_it", "e2e/others"),
     ],
 )
