@@ -71,7 +71,7 @@ verify: install         ## fail when a generated file differs from what the code
 	$(BIN)/penstock chart --check
 
 figures: install        ## draw docs/assets again, some 40 minutes; TRACES: the folder with the traces (docs/concepts/simulator.md)
-	$(BIN)/python -m penstock.sim.frontier azure-110 --traces $(TRACES) --seeds 3 --admission deadline \
+	$(BIN)/python -m benchmarks.simulator.frontier azure-110 --traces $(TRACES) --seeds 3 --admission deadline \
 	  --rules static dynamo-throughput llmd-token-aware keda-queue-guard llmd-slo-aware-measured dynamo hpa-kv \
 	  penstock oracle --plot docs/assets/frontier.png
 	$(BIN)/python -m benchmarks.cluster.dashboards

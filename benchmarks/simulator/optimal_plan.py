@@ -22,9 +22,10 @@ from penstock.sim import compiled
 if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before any compiled module is imported
 
+from benchmarks.simulator.frontier.scenarios import NamedScenario, find_scenario
+
 from penstock.sim.baselines.oracle import Oracle
 from penstock.sim.clock import Clock
-from penstock.sim.frontier.scenarios import NamedScenario, find_scenario
 from penstock.sim.quota import Quota
 from penstock.sim.report import summarize
 from penstock.sim.service import Service

@@ -15,7 +15,7 @@ The last column is the sustained rate with a short TTFT: four times the prefill 
 as random bursts have to fit that time as well. The rule adds the margin for them to the load of the whole
 service, where many replicas share a burst, so it is no part of the capacity.
 
-Lengths are the geometric means of the ranges in sim/panel/lengths.py. Exits with 1 if a ratio misses the bar.
+Lengths are the geometric means of the ranges in panel/lengths.py. Exits with 1 if a ratio misses the bar.
 """
 
 import argparse
@@ -31,6 +31,9 @@ from penstock.sim import compiled
 if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before any compiled module is imported
 
+from benchmarks.simulator.panel.lengths import USES, Lengths, Range
+from benchmarks.simulator.panel.replica import demand_of, prefill_s, shared_tokens
+
 from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.by_objectives.state import SizingState
 from penstock.core.scaling.learned.capacity import Capacity, Mix, Room, capacity
@@ -41,8 +44,6 @@ from penstock.core.scaling.signals import Observation, attended_tokens
 from penstock.core.spec.objectives import UNBOUNDED_S, Objectives
 from penstock.sim.capacity import alone, sustained_rps
 from penstock.sim.clock import Clock
-from penstock.sim.panel.lengths import USES, Lengths, Range
-from penstock.sim.panel.replica import demand_of, prefill_s, shared_tokens
 from penstock.sim.profile import Profile, profile
 from penstock.sim.quota import Quota
 from penstock.sim.report import Estimate

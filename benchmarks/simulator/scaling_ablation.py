@@ -25,13 +25,13 @@ from penstock.sim import compiled
 if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before any compiled module is imported
 
+from benchmarks.simulator.panel.load import draw_load
+from benchmarks.simulator.panel.measure import BOUND, FIXED, Job
+from benchmarks.simulator.panel.table import Row
 from rich.console import Console
 from rich.table import Table
 
 from penstock.clients.caches import cache_root
-from penstock.sim.panel.load import draw_load
-from penstock.sim.panel.measure import BOUND, FIXED, Job
-from penstock.sim.panel.table import Row
 
 OURS = "penstock"
 WHOLE, BASE = "the whole rule", "the base"

@@ -24,13 +24,19 @@ from penstock.sim import compiled
 if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before any compiled module is imported
 
+from benchmarks.simulator.panel.cache import Result
+from benchmarks.simulator.panel.load import draw_load
+from benchmarks.simulator.panel.measure import BOUND, FIXED, NO_SPECULATION, results_of
+from benchmarks.simulator.panel.table import (
+    Row,
+    class_table,
+    fixed_of_bound,
+    load_table,
+    plan_table,
+)
 from rich.console import Console
 
 from penstock.clients.caches import cache_root
-from penstock.sim.panel.cache import Result
-from penstock.sim.panel.load import draw_load
-from penstock.sim.panel.measure import BOUND, FIXED, NO_SPECULATION, results_of
-from penstock.sim.panel.table import Row, class_table, fixed_of_bound, load_table, plan_table
 
 RULES = ("penstock", "keda-queue-guard", "dynamo")
 # The bars: loads that attain, and GPU-hours over those of the best fixed number and of the bound.

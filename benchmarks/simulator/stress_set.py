@@ -25,13 +25,13 @@ from penstock.sim import compiled
 if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before any compiled module is imported
 
+from benchmarks.simulator.ledger import Figures, Ledger
 from rich.console import Console
 from rich.table import Table
 
 from penstock.sim import policies, scenario
 from penstock.sim.baselines.registry import PUBLISHED
 from penstock.sim.faults import Blackout, Frozen
-from penstock.sim.ledger import Figures, Ledger
 from penstock.sim.policies import Future
 from penstock.sim.report import changes, summarize
 from penstock.sim.run import Run

@@ -25,10 +25,10 @@ from penstock.sim import compiled
 if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before any compiled module is imported
 
+from benchmarks.simulator.frontier.scenarios import FIRST_SHARE, replicas_needed
 from rich.console import Console
 from rich.table import Table
 
-from penstock.sim.frontier.scenarios import FIRST_SHARE, replicas_needed
 from penstock.sim.report import summaries_of, together
 from penstock.sim.run import run
 from penstock.sim.scenario import Scenario, Service

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from penstock.sim.panel.shapes import log_uniform
+from benchmarks.simulator.panel.shapes import log_uniform
+
 from penstock.sim.workload.lengths import LogNormal, Mix, RequestClass
 
 Range = tuple[float, float]

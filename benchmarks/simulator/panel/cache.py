@@ -11,14 +11,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from benchmarks.simulator.panel.load import Load
+
 import penstock
-from penstock.sim.panel.load import Load
 
 Result = dict[str, Any]
 OUR_RULE = "penstock"
-# Packages whose source is part of the key of a rule's result.
-SOURCES = {OUR_RULE: "core/scaling"}
-BASELINES = "sim/baselines"
+PACKAGE = Path(next(iter(penstock.__path__)))
+# Folders whose source is part of the key of a rule's result.
+SOURCES = {OUR_RULE: PACKAGE / "core/scaling"}
+BASELINES = PACKAGE / "sim/baselines"
 
 
 def cached(folder: Path, key: str, compute: Callable[[], Result]) -> Result:
@@ -34,17 +36,16 @@ def cached(folder: Path, key: str, compute: Callable[[], Result]) -> Result:
     return result
 
 
-def key_of(load: Load, what: str, knobs: Mapping[str, str], *packages: str) -> str:
-    """Key of a result. packages: folders of penstock whose source it depends on."""
+def key_of(load: Load, what: str, knobs: Mapping[str, str], *sources: Path) -> str:
+    """Key of a result. sources: folders and modules that it depends on."""
     inputs = [load.scenario.model_dump(mode="json"), load.seed, what, dict(knobs)]
-    inputs += [source_digest(package) for package in packages]
+    inputs += [source_digest(source) for source in sources]
     digest = sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     return f"{what.replace('/', '-')}-{load.seed}-{digest[:20]}"
 
 
 @cache
-def source_digest(package: str) -> str:
-    """Digest of all modules below a folder of penstock, or of one module."""
-    root = Path(next(iter(penstock.__path__)), package)
+def source_digest(root: Path) -> str:
+    """Digest of all modules below a folder, or of one module."""
     paths = [root] if root.suffix else sorted(root.rglob("*.py"))
     return sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
+from benchmarks.simulator.frontier import __main__ as command
+from benchmarks.simulator.frontier import scenarios
+from benchmarks.simulator.frontier.case import Case, figures_of
+from benchmarks.simulator.frontier.scenarios import Recorded, Slice, find_scenario
+from benchmarks.simulator.frontier.search import Point, Result, Sweep, crossing, price
+from benchmarks.simulator.ledger import Ledger
 
 from penstock.sim.baselines.registry import PUBLISHED
-from penstock.sim.frontier import __main__ as command
-from penstock.sim.frontier import scenarios
-from penstock.sim.frontier.case import Case, figures_of
-from penstock.sim.frontier.scenarios import Recorded, Slice, find_scenario
-from penstock.sim.frontier.search import Point, Result, Sweep, crossing, price
-from penstock.sim.ledger import Ledger
 
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(
     f"2023-11-16 18:{i // 60:02}:{i % 60:02}.0000000,2000,40" for i in range(240)

@@ -2,7 +2,8 @@
 
 from random import Random
 
-from penstock.sim.panel.load import Load
+from benchmarks.simulator.panel.load import Load
+
 from penstock.sim.request import Request
 from penstock.sim.traces.source import Trace
 from penstock.sim.workload.generate import Closed, RequestSource, open_requests

@@ -7,12 +7,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
-
-from penstock.sim.panel.load import MAX_REPLICAS, Load
-from penstock.sim.panel.lower_bound import STARTUP_SHARE
-from penstock.sim.panel.no_speculation import (
+from benchmarks.simulator.panel.load import MAX_REPLICAS, Load
+from benchmarks.simulator.panel.lower_bound import STARTUP_SHARE
+from benchmarks.simulator.panel.no_speculation import (
     FACTORS,
     FixedRun,
     Late,
@@ -22,6 +19,9 @@ from penstock.sim.panel.no_speculation import (
     plans_of,
     simulated_plan,
 )
+from hypothesis import example, given
+from hypothesis import strategies as st
+
 from penstock.sim.scenario import Scenario, Service
 from penstock.sim.workload.generate import Closed, Rate
 from penstock.sim.workload.lengths import Fixed, Mix, RequestClass

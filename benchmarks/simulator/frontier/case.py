@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from benchmarks.simulator.frontier.scenarios import NamedScenario, Part
+from benchmarks.simulator.ledger import Figures, Ledger
+
 from penstock.core.routing.admission import Policy
 from penstock.sim.baselines.registry import Knobs
-from penstock.sim.frontier.scenarios import NamedScenario, Part
-from penstock.sim.ledger import Figures, Ledger
 from penstock.sim.report import summaries_of, together
 from penstock.sim.run import Run
 

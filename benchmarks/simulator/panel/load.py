@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from math import ceil
 from random import Random
 
-from penstock.sim.panel.lengths import NAMES, Lengths, draw_lengths
-from penstock.sim.panel.replica import Demand, demand_of, iteration_s, replica_rps
-from penstock.sim.panel.shapes import SHAPES, area, log_uniform
+from benchmarks.simulator.panel.lengths import NAMES, Lengths, draw_lengths
+from benchmarks.simulator.panel.replica import Demand, demand_of, iteration_s, replica_rps
+from benchmarks.simulator.panel.shapes import SHAPES, area, log_uniform
+
 from penstock.sim.profile import profile
 from penstock.sim.scenario import Scenario, Service
 from penstock.sim.workload.arrivals import Points

@@ -6,11 +6,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks.simulator.frontier.search import Point, Result
 from rich.table import Table
 
 from penstock.clients.pyplot import pyplot
 from penstock.sim.baselines.registry import Knob
-from penstock.sim.frontier.search import Point, Result
 from penstock.sim.report import Estimate
 
 COLUMNS = 3

@@ -6,10 +6,11 @@ A fixed number starts with the load's initial replicas, as all rules do, and pay
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.simulator.panel.load import CLOSED, MAX_REPLICAS, Load
+from benchmarks.simulator.panel.requests import arrivals_of
+
 from penstock.sim import service
 from penstock.sim.clock import Clock
-from penstock.sim.panel.load import CLOSED, MAX_REPLICAS, Load
-from penstock.sim.panel.requests import arrivals_of
 from penstock.sim.quota import Quota
 from penstock.sim.report import summarize
 

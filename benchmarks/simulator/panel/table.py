@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
+from benchmarks.simulator.panel.cache import Result
+from benchmarks.simulator.panel.load import Load
 from rich.table import Table
-
-from penstock.sim.panel.cache import Result
-from penstock.sim.panel.load import Load
 
 # A load counts as attained down to this far below the objective.
 TOLERANCE = 0.002

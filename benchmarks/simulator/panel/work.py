@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from penstock.sim.panel.replica import prefill_s, shared_tokens
+from benchmarks.simulator.panel.replica import prefill_s, shared_tokens
+
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from random import Random
 
-from penstock.sim.panel.lengths import Lengths
+from benchmarks.simulator.panel.lengths import Lengths
+
 from penstock.sim.profile import Profile, profile
 from penstock.sim.request import Request
 from penstock.sim.workload.generate import PREFIX_BLOCK_TOKENS, RequestSource

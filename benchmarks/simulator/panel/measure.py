@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
+from benchmarks.simulator.panel.best_fixed import best_fixed
+from benchmarks.simulator.panel.cache import BASELINES, SOURCES, Result, cached, key_of
+from benchmarks.simulator.panel.load import Load, draw_load
+from benchmarks.simulator.panel.lower_bound import lower_bound_gpu_hours
+from benchmarks.simulator.panel.no_speculation import plans_of
+
 from penstock.sim import compiled
-from penstock.sim.panel.best_fixed import best_fixed
-from penstock.sim.panel.cache import BASELINES, SOURCES, Result, cached, key_of
-from penstock.sim.panel.load import Load, draw_load
-from penstock.sim.panel.lower_bound import lower_bound_gpu_hours
-from penstock.sim.panel.no_speculation import plans_of
 from penstock.sim.report import summaries_of
 from penstock.sim.run import run
 
@@ -19,9 +20,12 @@ FIXED, BOUND, NO_SPECULATION = "best-fixed", "lower-bound", "no-speculation"
 FIGURES = ("attainment", "gpu_hours", "mean_replicas", "max_replicas", "reversals", "arrivals")
 # Modules that the lower bound of a load depends on, besides the load.
 BOUND_SOURCES = tuple(
-    f"sim/panel/{name}.py" for name in ("lower_bound", "work", "closed_loop", "requests")
+    Path(__file__).with_name(f"{name}.py")
+    for name in ("lower_bound", "work", "closed_loop", "requests")
 )
-PLAN_SOURCES = tuple(f"sim/panel/{name}.py" for name in ("no_speculation", "replica"))
+PLAN_SOURCES = tuple(
+    Path(__file__).with_name(f"{name}.py") for name in ("no_speculation", "replica")
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from collections import Counter
 
 import pytest
+from benchmarks.simulator.panel.lengths import NAMES
+from benchmarks.simulator.panel.load import CLOSED, KINDS, MAX_REPLICAS, Load, draw_load
+from benchmarks.simulator.panel.shapes import area
 
-from penstock.sim.panel.lengths import NAMES
-from penstock.sim.panel.load import CLOSED, KINDS, MAX_REPLICAS, Load, draw_load
-from penstock.sim.panel.shapes import area
 from penstock.sim.workload.generate import Rate
 
 SEEDS = range(2000, 2048)

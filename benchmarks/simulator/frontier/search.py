@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
+from benchmarks.simulator.frontier.case import Case
+from benchmarks.simulator.frontier.scenarios import NamedScenario, Part
+from benchmarks.simulator.ledger import Ledger
+
 from penstock.core.routing.admission import Policy
 from penstock.sim import policies
 from penstock.sim.baselines.registry import PUBLISHED, Knob, Knobs, Published
-from penstock.sim.frontier.case import Case
-from penstock.sim.frontier.scenarios import NamedScenario, Part
-from penstock.sim.ledger import Ledger
 from penstock.sim.report import Estimate
 
 # Rules besides ours and the oracle that have all their sweeps tried and are reported with all seeds.

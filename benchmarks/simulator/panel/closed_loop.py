@@ -10,9 +10,10 @@ from itertools import pairwise
 from math import sqrt
 from statistics import mean, pstdev
 
-from penstock.sim.panel.load import Load
-from penstock.sim.panel.requests import sample_of
-from penstock.sim.panel.work import least_work
+from benchmarks.simulator.panel.load import Load
+from benchmarks.simulator.panel.requests import sample_of
+from benchmarks.simulator.panel.work import least_work
+
 from penstock.sim.workload.generate import Closed
 
 MISSED_FACTOR = 3.0

@@ -1,8 +1,7 @@
 """Search for the smallest number that attains."""
 
 import pytest
-
-from penstock.sim.panel.best_fixed import smallest
+from benchmarks.simulator.panel.best_fixed import smallest
 
 
 @pytest.mark.parametrize("least", [1, 2, 3, 7, 8, 40, 99, 100])

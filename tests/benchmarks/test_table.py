@@ -1,7 +1,7 @@
 """Tables of the panel."""
 
-from penstock.sim.panel.load import draw_load
-from penstock.sim.panel.table import Row, plan_table
+from benchmarks.simulator.panel.load import draw_load
+from benchmarks.simulator.panel.table import Row, plan_table
 
 
 def test_plans_are_counted_by_class_of_loads() -> None:

@@ -21,13 +21,13 @@ from itertools import accumulate
 from math import ceil, floor
 from typing import Literal
 
+from benchmarks.simulator.panel.closed_loop import stages_of
+from benchmarks.simulator.panel.load import Load
+from benchmarks.simulator.panel.requests import arrivals_of
+from benchmarks.simulator.panel.work import least_work
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
 
-from penstock.sim.panel.closed_loop import stages_of
-from penstock.sim.panel.load import Load
-from penstock.sim.panel.requests import arrivals_of
-from penstock.sim.panel.work import least_work
 from penstock.sim.request import Request
 from penstock.sim.workload.generate import Closed
 

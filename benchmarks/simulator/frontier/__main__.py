@@ -1,6 +1,6 @@
 """Tunes every rule on one or several scenarios and compares their GPU-hours at the same attainment.
 
-    python -m penstock.sim.frontier azure-110 --traces FOLDER --cache out/frontier.jsonl
+    python -m benchmarks.simulator.frontier azure-110 --traces FOLDER --cache out/frontier.jsonl
 
 Finished runs are kept in the cache, so a stopped search can be resumed. A scenario is TRACE-SECONDS, with the
 start-up time of a pod in seconds, or the name of a shipped one.
@@ -17,15 +17,15 @@ from penstock.sim import compiled
 if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before any compiled module is imported
 
+from benchmarks.simulator.frontier.case import figures_of
+from benchmarks.simulator.frontier.scenarios import STARTUPS_S, TRACES, find_scenario
+from benchmarks.simulator.frontier.search import OURS, FrontierSearch, Result
+from benchmarks.simulator.frontier.tables import draw, table_of
+from benchmarks.simulator.ledger import Ledger
 from rich.console import Console
 
 from penstock.core.routing.admission import Policy
 from penstock.sim.baselines.registry import PUBLISHED
-from penstock.sim.frontier.case import figures_of
-from penstock.sim.frontier.scenarios import STARTUPS_S, TRACES, find_scenario
-from penstock.sim.frontier.search import OURS, FrontierSearch, Result
-from penstock.sim.frontier.tables import draw, table_of
-from penstock.sim.ledger import Ledger
 
 EVERY_SCENARIO = [f"{trace}-{startup_s:.0f}" for trace in TRACES for startup_s in STARTUPS_S]
 
@@ -52,7 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m penstock.sim.frontier", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.simulator.frontier", description=__doc__
+    )
     parser.add_argument("scenarios", nargs="*", help="all traces and start-ups by default")
     parser.add_argument("--rules", nargs="*", help="all by default")
     parser.add_argument("--traces", type=Path, default=Path("traces"), help="folder")

@@ -29,10 +29,11 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf
 
+from benchmarks.simulator.panel.load import MAX_REPLICAS, Load
+from benchmarks.simulator.panel.lower_bound import STARTUP_SHARE
+from benchmarks.simulator.panel.replica import prefill_s
+
 from penstock.sim.clock import Clock
-from penstock.sim.panel.load import MAX_REPLICAS, Load
-from penstock.sim.panel.lower_bound import STARTUP_SHARE
-from penstock.sim.panel.replica import prefill_s
 from penstock.sim.quota import Quota
 from penstock.sim.report import Summary, summarize
 from penstock.sim.request import Request

@@ -8,14 +8,14 @@ from itertools import product
 from random import Random
 
 import pytest
+from benchmarks.simulator.panel.load import Load, draw_load
+from benchmarks.simulator.panel.lower_bound import lower_bound_gpu_hours
+from benchmarks.simulator.panel.requests import arrivals_of
+from benchmarks.simulator.panel.work import least_work
 
 from penstock.sim import service
 from penstock.sim.baselines.oracle import Oracle
 from penstock.sim.clock import Clock
-from penstock.sim.panel.load import Load, draw_load
-from penstock.sim.panel.lower_bound import lower_bound_gpu_hours
-from penstock.sim.panel.requests import arrivals_of
-from penstock.sim.panel.work import least_work
 from penstock.sim.quota import Quota
 from penstock.sim.report import summarize
 from penstock.sim.scenario import Scenario, Service
