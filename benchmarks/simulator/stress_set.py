@@ -1,6 +1,6 @@
 """Runs the eleven scenarios of the stress set under each rule with its published knobs.
 
-    python -m benchmarks.simulator.stress_set [--seeds 3] [--rules penstock kpa] [--scenarios step-x3]
+    python -m benchmarks.simulator.stress_set [--seeds 3] [--rules penstock dynamo] [--scenarios step-x3]
 
 Finished runs are kept in the cache and reused while the source of the rule is unchanged; use a new file after
 a change of the simulator. For each scenario and rule it prints the mean over seeds of

@@ -1,6 +1,6 @@
 """Compares the cost of a mix of variants with each variant alone, at equal load, objectives and rule.
 
-    python -m benchmarks.simulator.variants_cost [--scenario two-variants] [--seeds 10] [--others wva-v2]
+    python -m benchmarks.simulator.variants_cost [--scenario two-variants] [--others keda-queue-guard]
 
 For each choice of variants it prints the mean over seeds of
 

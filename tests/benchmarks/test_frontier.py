@@ -6,12 +6,16 @@ import pytest
 from benchmarks.simulator.frontier import __main__ as command
 from benchmarks.simulator.frontier import scenarios
 from benchmarks.simulator.frontier.case import Case, figures_of
+from benchmarks.simulator.frontier.grids import GRIDS
 from benchmarks.simulator.frontier.scenarios import Recorded, Slice, find_scenario
 from benchmarks.simulator.frontier.search import Point, Result, Sweep, crossing, price
 from benchmarks.simulator.ledger import Ledger
 
+from penstock.sim import policies
 from penstock.sim.baselines.registry import PUBLISHED
+from penstock.sim.profile import profile
 
+PROFILE = policies.engine_profile(profile("llama-3.1-8b-a100"))
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(
     f"2023-11-16 18:{i // 60:02}:{i % 60:02}.0000000,2000,40" for i in range(240)
 )
@@ -45,9 +49,9 @@ def test_cost_is_undefined_if_nothing_attains_and_the_least_if_all_attain() -> N
     never, always = [point(0.9, 5.0), point(0.95, 9.0)], [point(0.995, 4.0), point(1.0, 5.0)]
     assert price(never, 0.99) == float("inf")
     assert price(always, 0.99) == 4.0
-    assert Result("kpa", "none", tuple(never), None, 0.99).costs is None
+    assert Result("hpa-kv", "none", tuple(never), None, 0.99).costs is None
     ours = Result("penstock", "deadline", tuple(always), None, 0.99)
-    other = Result("kpa", "deadline", (point(0.995, 5.0),), None, 0.99)
+    other = Result("hpa-kv", "deadline", (point(0.995, 5.0),), None, 0.99)
     saving = ours.saving(other)
     assert saving is not None
     assert saving.mean == pytest.approx(0.2)
@@ -64,15 +68,15 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_bisection_runs_few_settings_and_each_only_once(tiny: Path) -> None:
-    rule = PUBLISHED["static"]
+    grid = GRIDS["static"]
     case = Case(find_scenario("tiny-30", tiny), "tuning", "deadline", "static")
     ledger = Ledger(tiny / "runs.jsonl", figures_of)
-    points = Sweep(rule, {}, 0.99).points(ledger, case, range(1))
+    points = Sweep(grid, {}, 0.99).points(ledger, case, range(1))
     assert len(points) < 6  # of sixteen
     assert points[0].attainment < 0.99 <= points[-1].attainment
     lines = (tiny / "runs.jsonl").read_text().splitlines()
     assert len(lines) == len(points)
-    again = Sweep(rule, {}, 0.99).points(Ledger(tiny / "runs.jsonl", figures_of), case, range(1))
+    again = Sweep(grid, {}, 0.99).points(Ledger(tiny / "runs.jsonl", figures_of), case, range(1))
     assert again == points
     assert (tiny / "runs.jsonl").read_text().splitlines() == lines
 
@@ -104,3 +108,16 @@ def test_each_part_of_a_world_is_other_data(tiny: Path) -> None:
     assert tuning.services[0].admission == "none"
     ramp = find_scenario("llm-d-ramp", tiny)
     assert ramp.run_of("tuning", "none", 3)[1] != ramp.run_of("report", "none", 3)[1]
+
+
+def test_every_rule_has_a_grid() -> None:
+    assert list(GRIDS) == [*PUBLISHED, "oracle"]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_point_of_the_grid_builds(name: str) -> None:
+    points = list(GRIDS[name].combinations())
+    assert 1 < len(points) <= 48
+    assert len({tuple(sorted(p.items())) for p in points}) == len(points)
+    for knobs in points:
+        assert PUBLISHED[name].build(PROFILE, **knobs).period_s > 0

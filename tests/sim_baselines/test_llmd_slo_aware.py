@@ -9,7 +9,6 @@ from penstock.core.scaling.signals import Missing
 from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.latency_tail import LatencyTail
 from penstock.sim.baselines.llmd_slo_aware import SloBand, llmd_slo_aware
-from penstock.sim.baselines.predicted import predicted
 
 GOAL = Objectives(ttft_s=3.0, tpot_s=0.1)
 
@@ -31,12 +30,12 @@ GOAL = Objectives(ttft_s=3.0, tpot_s=0.1)
     ],
 )
 def test_formula(ratio, provisioned, ready, desired):
-    band = SloBand(LatencyTail(None), 0.55, 0.40)
+    band = SloBand(LatencyTail(), 0.55, 0.40)
     assert band.desired(ratio, provisioned, ready) == desired
 
 
 def test_p90_over_a_minute_as_a_share_of_the_objective(gateway, engine, observe_pods, latencies):
-    tail = LatencyTail(None)
+    tail = LatencyTail()
     scrapes = ()
     for now, slow in ((0, 100), (30, 100), (60, 110)):
         at = gateway(ttft_s=latencies(*[0.4] * (now // 3), *[9.0] * slow), tpot_s=latencies(0.05))
@@ -46,7 +45,7 @@ def test_p90_over_a_minute_as_a_share_of_the_objective(gateway, engine, observe_
 
 
 def test_no_traffic_and_a_lost_gateway_read_as_zero(gateway, engine, observe_pods, latencies):
-    tail = LatencyTail(None)
+    tail = LatencyTail()
     at = gateway(ttft_s=latencies(9.0), tpot_s=latencies(0.2))
     scrapes = tail.scraped(observe_pods(0, [engine()], gateway=at), ())
     scrapes = tail.scraped(observe_pods(5, [engine()], gateway=at), scrapes)
@@ -59,51 +58,13 @@ def test_no_traffic_and_a_lost_gateway_read_as_zero(gateway, engine, observe_pod
 
 def test_engine_histograms_are_used_without_a_gateway(engine, observe_pods, latencies):
     """A new pod counts from its start, a removed pod not at all."""
-    tail = LatencyTail(None)
+    tail = LatencyTail()
     old = engine(ttft_s=latencies(9.0), itl_s=latencies(0.05))
     scrapes = tail.scraped(observe_pods(0, [old, old]), ())
     newer = replace(old, ttft_s=latencies(9.0, *[0.4] * 9), itl_s=latencies(0.05, 0.05))
     scrapes = tail.scraped(observe_pods(5, [newer]), scrapes)
     # 9 of 0.1..0.5 s: rank 8.1 is 0.9 into it, 0.46 s; 0.05 s of 0..0.1: 0.09 s.
     assert tail.ratio(GOAL, scrapes, 5.0) == pytest.approx(0.9)
-
-
-def test_prediction_sees_the_queue_before_any_first_token(profile, gateway, engine, observe_pods):
-    """20 wait and 4 finish in 10 s: 50 s; the length of its own prompt is unknown."""
-    earlier = engine(running=8)
-    now = replace(earlier, waiting=12, finished=4)
-    seen = observe_pods(10.0, [now], gateway=gateway(queued=8))
-    [pod] = predicted(profile, {"a0": (0.0, earlier)}, seen)
-    assert pod.ttft_s == pytest.approx(50.0 + profile.base_s)
-    assert pod.tpot_s == pytest.approx(0.01 + 8 * 1e-3)
-
-
-def test_prediction_of_tokens_ahead_and_the_own_prompt(profile, engine, observe_pods, latencies):
-    earlier = engine(running=2)
-    now = engine(
-        running=2, prefill_tokens_pending=8192, prompt_tokens=8000, steps=100, kv_usage=0.5,
-        ttft_s=latencies(0.2, 0.2),
-    )  # fmt: skip
-    [pod] = predicted(profile, {"a0": (0.0, earlier)}, observe_pods(10.0, [now]))
-    speed = profile.prefill_tokens_per_s
-    assert pod.ttft_s == pytest.approx((8192 + 4000) / speed + 0.01)
-    # 80 prompt tokens an iteration, 2 sequences, 50,000 tokens of KV.
-    assert pod.tpot_s == pytest.approx(0.01 + 0.004 + 0.002 + 0.005)
-
-
-@pytest.mark.parametrize(
-    ("running", "ratio"),
-    [
-        ((20, 20), 0.38),  # 10 + 20 ms are in 20..40: 20 + 20 x 0.9 = 38 of 100 ms
-        ((20, 40), 0.56),  # half of them in 40..60: 40 + 20 x (0.9 - 0.5) / 0.5 = 56
-        ((5, 5), 0.19),  # 15 ms in 10..20
-        ((5, 20), 0.36),  # 20 + 20 x 0.8
-    ],
-)
-def test_the_buckets_place_the_prediction(profile, engine, observe_pods, running, ratio):
-    tail = LatencyTail(profile)
-    scrapes = tail.scraped(observe_pods(0.0, [engine(running=n) for n in running]), ())
-    assert tail.ratio(GOAL, scrapes, 0.0) == pytest.approx(ratio)
 
 
 def slow_after(gateway, engine, observe_pods, latencies, at_s):

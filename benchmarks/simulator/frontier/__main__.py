@@ -18,6 +18,7 @@ if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from benchmarks.simulator.frontier.case import figures_of
+from benchmarks.simulator.frontier.grids import GRIDS
 from benchmarks.simulator.frontier.scenarios import STARTUPS_S, TRACES, find_scenario
 from benchmarks.simulator.frontier.search import OURS, FrontierSearch, Result
 from benchmarks.simulator.frontier.tables import draw, table_of
@@ -25,14 +26,13 @@ from benchmarks.simulator.ledger import Ledger
 from rich.console import Console
 
 from penstock.core.routing.admission import Policy
-from penstock.sim.baselines.registry import PUBLISHED
 
 EVERY_SCENARIO = [f"{trace}-{startup_s:.0f}" for trace in TRACES for startup_s in STARTUPS_S]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
-    names = options.rules or [*PUBLISHED, "oracle"]
+    names = options.rules or list(GRIDS)
     ledger = Ledger(options.cache, figures_of)
     console = Console(file=sys.stdout, width=150)
     panels = {}

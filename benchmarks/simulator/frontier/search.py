@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from benchmarks.simulator.frontier.case import Case
+from benchmarks.simulator.frontier.grids import GRIDS, Grid
 from benchmarks.simulator.frontier.scenarios import NamedScenario, Part
 from benchmarks.simulator.ledger import Ledger
 
 from penstock.core.routing.admission import Policy
 from penstock.sim import policies
-from penstock.sim.baselines.registry import PUBLISHED, Knob, Knobs, Published
+from penstock.sim.baselines.registry import Knob, Knobs
 from penstock.sim.report import Estimate
 
 # Rules besides ours and the oracle that have all their sweeps tried and are reported with all seeds.
@@ -30,9 +31,6 @@ ROUNDS = 2  # halvings of a bracket
 # Attainment above the target at which the upper end of a bracket is close enough.
 CLOSE = 0.002
 OURS = "penstock"
-ORACLE = Published(
-    policies.oracle, {"share": (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.2)}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +124,10 @@ class Result:
 class Sweep:
     """Settings of the dial with all other knobs fixed; measured on demand. knobs: all but the dial."""
 
-    def __init__(self, published: Published, knobs: Knobs, target: float) -> None:
+    def __init__(self, grid: Grid, knobs: Knobs, target: float) -> None:
         self.knobs = knobs
-        self._dial, values = next(iter(published.grid.items()))
-        self.values = [v for v in values if published.makes_sense({self._dial: v, **knobs})]
+        self._dial, values = next(iter(grid.values.items()))
+        self.values = [v for v in values if grid.makes_sense({self._dial: v, **knobs})]
         self._target = target
 
     def points(self, ledger: Ledger, case: Case, seeds: range) -> list[Point]:
@@ -261,10 +259,6 @@ class FrontierSearch:
         return Case(self.named, part, admission, policy)
 
 
-def published(policy: str) -> Published:
-    return ORACLE if policy == "oracle" else PUBLISHED[policy]
-
-
 def _best(entrants: Sequence[Entrant]) -> list[Entrant]:
     """Penstock's rule, the oracle, and the finalists among the others."""
     always = [e for e in entrants if e.policy in (OURS, "oracle")]
@@ -274,12 +268,12 @@ def _best(entrants: Sequence[Entrant]) -> list[Entrant]:
 
 def _sweeps(policy: str, target: float) -> Iterator[Sweep]:
     """Sweeps of a rule, those nearest to its published settings first."""
-    rule, defaults = published(policy), policies.defaults_of(policy)
-    dial = next(iter(rule.grid))
+    grid, defaults = GRIDS[policy], policies.defaults_of(policy)
+    dial = next(iter(grid.values))
     seen: list[Knobs] = []
-    for knobs in rule.combinations():
+    for knobs in grid.combinations():
         others = {name: value for name, value in knobs.items() if name != dial}
         if others not in seen:
             seen.append(others)
     seen.sort(key=lambda knobs: sum(defaults.get(name) != value for name, value in knobs.items()))
-    return (Sweep(rule, knobs, target) for knobs in seen)
+    return (Sweep(grid, knobs, target) for knobs in seen)

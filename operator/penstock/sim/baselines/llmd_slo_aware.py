@@ -7,7 +7,6 @@ count itself, with a target of 1.
 
 from dataclasses import dataclass, replace
 
-from penstock.core.scaling.engine_profile import EngineProfile
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.objectives import Objectives
@@ -31,14 +30,13 @@ class SloSeries:
 
 
 def llmd_slo_aware(
-    profile: EngineProfile | None = None,
     up_at: float = 0.55,
     down_at: float = 0.40,
     down_period_s: float = 120,
     smoothing_s: float = 45,
 ) -> Hpa[SloSeries]:
-    """Build the rule. profile: of the router's predictor; None uses measured latency, the fallback."""
-    source = SloBand(LatencyTail(profile), up_at, down_at, smoothing_s)
+    """Build the rule on measured latency, the published fallback where no router predicts it."""
+    source = SloBand(LatencyTail(), up_at, down_at, smoothing_s)
     up = Direction((Policy("Percent", 100, 60), Policy("Pods", 4, 60)), window_s=30)
     down = Direction((Policy("Pods", 1, down_period_s),), window_s=180)
     behavior = Behavior(up, down)

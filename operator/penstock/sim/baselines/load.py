@@ -1,24 +1,6 @@
-"""Requests and tokens in the system, from the gateway or, without one, from the engines."""
+"""What engines report, and what the gateway holds back from them."""
 
-from penstock.core.scaling.signals import EngineReading, GatewayReading, Missing, Observation
-
-
-def open_requests(seen: Observation) -> float | None:
-    """Queued and in-flight requests; None if unknown.
-
-    Without a gateway, the requests of the engines; unreadable engines count as average ones.
-    """
-    gateway = seen.gateway
-    if isinstance(gateway, GatewayReading):
-        return gateway.queued + gateway.in_flight
-    if isinstance(gateway, Missing):
-        return None
-    if not seen.ready:
-        return 0.0
-    readings = seen.readings
-    if not readings:
-        return None
-    return sum(r.running + r.waiting for r in readings) / len(readings) * len(seen.ready)
+from penstock.core.scaling.signals import EngineReading, GatewayReading, Observation
 
 
 def readings_by_pod(seen: Observation) -> dict[str, EngineReading]:

@@ -28,16 +28,12 @@ class Metric(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PodsMetric:
-    """Metric of type Pods. values: of pods with a value. missing: running pods without one.
-
-    unready: pods without a value that count as empty when scaling up.
-    """
+    """Metric of type Pods. values: of pods with a value. missing: running pods without one."""
 
     name: str
     target: float
     values: tuple[float, ...]
     missing: int = 0
-    unready: int = 0
 
     def propose(self, current: int, tolerance: float) -> Proposal:
         """Propose from the mean over pods. Pods without a value count as whatever moves replicas less."""
@@ -45,15 +41,13 @@ class PodsMetric:
             return Proposal(None, f"{self.name}: no pod has a value")
         ratio = sum(self.values) / len(self.values) / self.target
         note = f"{self.name} at {ratio:.2f} of its target {self.target:g}"
-        rebalance = self.unready if ratio > 1 else 0
-        if not self.missing and not rebalance:
+        if not self.missing:
             if _is_tolerated(ratio, tolerance):
                 return Proposal(current, note)
             return Proposal(rounding.up(ratio * len(self.values)), note)
-        filled = [self.target if ratio < 1 else 0.0] * self.missing + [0.0] * rebalance
-        values = [*self.values, *filled]
+        values = [*self.values, *[self.target if ratio < 1 else 0.0] * self.missing]
         newer = sum(values) / len(values) / self.target
-        note += f", {newer:.2f} with {len(filled)} that have no value"
+        note += f", {newer:.2f} with {self.missing} that have no value"
         wanted = rounding.up(newer * len(values))
         flips = (ratio < 1) != (newer < 1) or (wanted > current if newer < 1 else wanted < current)
         return Proposal(current if _is_tolerated(newer, tolerance) or flips else wanted, note)
