@@ -9,7 +9,8 @@ from tests.support.service_spec import SMALL, service_spec
 from penstock.core.manifests import engine as manifests
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
-from penstock.core.observed.rollout_state import Phase, RolloutState
+from penstock.core.observed.rollout_phases import Phase
+from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share
 from penstock.core.spec.history import Revision

@@ -18,7 +18,7 @@ from tests.support.service_spec import pod_resources
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedState
-from penstock.core.observed.rollout_state import Phase
+from penstock.core.observed.rollout_phases import Phase
 from penstock.core.reconcile.conditions import conditions
 from penstock.core.reconcile.plan import plan
 from penstock.core.reconcile.plan_steps import PREFLIGHT_RETRY_S

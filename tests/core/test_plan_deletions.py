@@ -23,7 +23,8 @@ from tests.core.two_revisions import (
 )
 
 from penstock.core.observed.children import ObservedJob
-from penstock.core.observed.rollout_state import Phase, RolloutState
+from penstock.core.observed.rollout_phases import Phase
+from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.plan_steps import Deletion
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share

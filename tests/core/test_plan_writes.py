@@ -23,7 +23,7 @@ from tests.core.two_revisions import (
 
 from penstock.core.manifests.disruption import engines_budget
 from penstock.core.observed.children import ObservedBudget
-from penstock.core.observed.rollout_state import Phase
+from penstock.core.observed.rollout_phases import Phase
 from penstock.core.reconcile.plan import Plan
 from penstock.core.reconcile.plan_steps import Deletion, Scale
 from penstock.core.spec.history import PODS_ANNOTATION, STABLE_ANNOTATION, PinnedPods, Revision

@@ -19,7 +19,8 @@ from tests.core.one_revision import (
 
 from penstock.api.schema.rollout_status import RolloutStatus
 from penstock.core.observed.children import ObservedJob, ObservedState
-from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
+from penstock.core.observed.rollout_phases import Phase
+from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.observed.stored_status import traffic_of
 from penstock.core.reconcile import status as statuses
 from penstock.core.reconcile.conditions import (

@@ -9,7 +9,8 @@ from tests.support.service_spec import pod_resources, service_spec
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedJob, ObservedState
 from penstock.core.observed.pods import ObservedPod
-from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
+from penstock.core.observed.rollout_phases import Phase
+from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.observed.stored_status import mirror_of, traffic_of
 from penstock.core.reconcile.plan import Plan
 from penstock.core.reconcile.status import as_traffic, render

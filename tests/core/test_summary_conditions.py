@@ -20,7 +20,7 @@ from tests.core.one_revision import SPEC as ONE
 import penstock.core.reconcile
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedState
-from penstock.core.observed.rollout_state import Phase
+from penstock.core.observed.rollout_phases import Phase
 from penstock.core.reconcile.condition_types import MEANINGS, REASON_PATTERN, REASONS, page
 from penstock.core.reconcile.conditions import Condition, conditions
 from penstock.core.reconcile.plan import plan

@@ -10,7 +10,8 @@ from tests.support.service_spec import pod_resources, service_spec
 from penstock.core.manifests import engine as manifests
 from penstock.core.observed.children import ObservedDeployment, ObservedJob, ObservedState
 from penstock.core.observed.pods import ObservedPod
-from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
+from penstock.core.observed.rollout_phases import Phase
+from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.reconcile.plan import Plan, PlanInputs, plan
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share

@@ -7,7 +7,7 @@ from tests.core_rollout.rollout_inputs import NEW, OLD, SINCE_S, inputs, pod, st
 from tests.support.service_spec import service_spec
 
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.rollout_state import Phase
+from penstock.core.observed.rollout_phases import Phase
 from penstock.core.rollout.deadlines import (
     PHASES_WITHOUT_DEADLINE,
     adapter_deadline_s,

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.observed.rollout_state import PHASES, Phase
+from penstock.core.observed.rollout_phases import (
+    JUDGED_PHASES,
+    PHASES,
+    PHASES_THAT_USERS_END,
+    SETTLED_PHASES,
+    Phase,
+)
 from penstock.core.rollout.phase_reference import diagram, page
 from penstock.core.rollout.phases import (
     EVENTS,
@@ -90,6 +96,16 @@ def test_pods_go_only_after_routes_moved_or_before_they_had_any(strategy):
 
 def test_every_phase_and_event_has_a_meaning():
     assert (set(PHASES), set(EVENTS)) == (set(get_args(Phase)), set(get_args(Event)))
+
+
+def test_lists_of_phases_follow_from_the_table():
+    assert SETTLED_PHASES == ("Stable", "Rejected")
+    first = [phase for phase, row in PHASES.items() if row.is_first]
+    assert first == ["Stopping", "Starting", "Replacing"]
+    starting = [phase for phase, row in PHASES.items() if row.starts_pods]
+    assert starting == ["Starting", "Growing", "Replacing"]
+    assert JUDGED_PHASES == ("Judging", "Paused", "Growing")
+    assert PHASES_THAT_USERS_END == ("Waiting", "Paused")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

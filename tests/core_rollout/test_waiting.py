@@ -19,8 +19,12 @@ from tests.core_rollout.rollout_inputs import (
 
 from penstock.core.canary.verdict import Extend
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.rollout_state import PHASES, SETTLED_PHASES, Phase
-from penstock.core.reconcile.summary_conditions import PHASES_THAT_USERS_END
+from penstock.core.observed.rollout_phases import (
+    PHASES,
+    PHASES_THAT_USERS_END,
+    SETTLED_PHASES,
+    Phase,
+)
 from penstock.core.rollout.events import detect_events
 from penstock.core.rollout.phase_reference import ENDS
 from penstock.core.rollout.phases import TRANSITIONS

@@ -31,7 +31,7 @@ from penstock.clients.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from penstock.core.observed.rollout_state import SETTLED_PHASES
+from penstock.core.observed.rollout_phases import SETTLED_PHASES
 from penstock.core.rollout import commands
 from penstock.core.rollout.deadlines import REMOVAL_S
 from penstock.core.spec.service import COHORT_LABEL, REVISION_LABEL

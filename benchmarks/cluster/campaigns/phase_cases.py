@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tests.support.cluster.service_manifest import TINY
 
 from penstock.core.formats.strategic_merge import merge
-from penstock.core.observed.rollout_state import Phase
+from penstock.core.observed.rollout_phases import Phase
 from penstock.core.rollout.commands import Action
 from penstock.core.spec.service import Object
 

@@ -15,7 +15,7 @@ from penstock.cli.rollout_revisions import MANAGER
 from penstock.cli.rollout_status import console, follow
 from penstock.cli.rollout_target import Refused, RolloutTarget, parse_target
 from penstock.clients.kube import Kube, Object, connect
-from penstock.core.observed.rollout_state import PHASES, Phase
+from penstock.core.observed.rollout_phases import PHASES, Phase
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action

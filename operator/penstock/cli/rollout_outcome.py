@@ -1,7 +1,7 @@
 """The outcome of a rollout, as the conditions of its object say it."""
 
 from penstock.clients.kube import Object
-from penstock.core.observed.rollout_state import SETTLED_PHASES
+from penstock.core.observed.rollout_phases import SETTLED_PHASES
 from penstock.core.rollout import commands
 
 

@@ -13,9 +13,8 @@ from penstock.cli.terminal import make_console
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.kube import Kube, Object
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.observed.rollout_state import SETTLED_PHASES
+from penstock.core.observed.rollout_phases import PHASES_THAT_USERS_END, SETTLED_PHASES
 from penstock.core.observed.stored_status import stored_status
-from penstock.core.reconcile.summary_conditions import PHASES_THAT_USERS_END
 from penstock.core.rollout import commands
 from penstock.errors import Forbidden, Transient
 

@@ -17,7 +17,8 @@ from penstock.core.canary.verdict import Verdict
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
-from penstock.core.observed.rollout_state import Phase, RolloutState
+from penstock.core.observed.rollout_phases import JUDGED_PHASES, Phase
+from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.inputs import RolloutInputs
 from penstock.core.rollout.step import step
 from penstock.core.rollout.targets import targets
@@ -34,7 +35,6 @@ from penstock.sim.request import Request
 NEW = Side("new")
 CONTROLS = Side(STABLE.revision, CONTROL)
 RECONCILE_PERIOD_S, BLOCK_S = 1.0, 10.0
-JUDGED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
 
 
 class Release(Record):
@@ -185,7 +185,7 @@ class Rollout:
         """Judge the evidence of the last block of time."""
         self._clock.schedule_at(self._clock.now + BLOCK_S, self._judge)
         counts, self._counts = self._counts, {}
-        if self.state.phase not in JUDGED or self.state.strategy != "Canary":
+        if self.state.phase not in JUDGED_PHASES or self.state.strategy != "Canary":
             return
         spec = self._service.rollout.canary
         beside = CONTROLS if CONTROLS in self._deployed else STABLE

@@ -28,7 +28,7 @@ from penstock.clients.resources import (
     PODS,
 )
 from penstock.controller.election.election import LeadershipLost
-from penstock.core.observed.rollout_state import Phase
+from penstock.core.observed.rollout_phases import Phase
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action
 from penstock.core.spec.rollout import Strategy

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from penstock.api.schema.lists import map_by
 from penstock.api.schema.rules import Model
-from penstock.core.observed.rollout_state import Phase
+from penstock.core.observed.rollout_phases import Phase
 
 
 class RejectedRevision(Model):

@@ -9,13 +9,14 @@ from penstock.clients.informer import Key
 from penstock.clients.kube import Object
 from penstock.controller.adapters.service import AdapterService
 from penstock.controller.adapters.store import StoredAdapter
-from penstock.controller.canary.cases import JUDGED_PHASES, CanaryCase
+from penstock.controller.canary.cases import CanaryCase
 from penstock.controller.canary.judge import Judgement
 from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.adapters.shown_demand import requests_per_s
 from penstock.core.adapters.versions import adapter_key
 from penstock.core.canary.evidence import Faults
 from penstock.core.manifests.stored_record import adapter_owner
+from penstock.core.observed.rollout_phases import JUDGED_PHASES
 from penstock.core.observed.rollout_state import is_rolling
 from penstock.core.reconcile.adapter_conditions import Cause
 from penstock.core.rollout import commands

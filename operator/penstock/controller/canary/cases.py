@@ -11,13 +11,12 @@ from penstock.controller.watching.children import by_service, children_of
 from penstock.core.canary.evidence import Faults
 from penstock.core.manifests.stored_record import RecordOwner, service_owner
 from penstock.core.observed.pods import ObservedPod
-from penstock.core.observed.rollout_state import Phase
+from penstock.core.observed.rollout_phases import JUDGED_PHASES, Phase
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout.blocks import ComparedArms
 from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.service import CONTROL, SERVE, ServiceSpec
 
-JUDGED_PHASES: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
 MIRROR_PHASE: Phase = "Mirroring"
 
 

@@ -7,7 +7,7 @@ from penstock.clients.kube import Object
 from penstock.controller.process.failures import Failures
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import NO_HISTORY, History
-from penstock.core.observed.rollout_state import SETTLED_PHASES
+from penstock.core.observed.rollout_phases import SETTLED_PHASES
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout.baseline_errors import BaselineErrors
 

@@ -18,7 +18,7 @@ from penstock.clients.kube import Object
 from penstock.clients.metric_set import families
 from penstock.controller.process.failures import Failures
 from penstock.controller.watching.children import by_service, children_of
-from penstock.core.observed.rollout_state import PHASES
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.scaling.attainment import AttainmentWindow, budget_left
 from penstock.core.scaling.quotas import OVER_BUDGET

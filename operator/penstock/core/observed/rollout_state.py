@@ -3,46 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from penstock.core.formats.timestamps import parse_timestamp, timestamp
+from penstock.core.observed.rollout_phases import SETTLED_PHASES, Phase
 from penstock.core.spec.rollout import Strategy
 from penstock.core.spec.service import Object
-
-Phase = Literal[
-    "Stable",
-    "Stopping",
-    "Starting",
-    "Mirroring",
-    "Waiting",
-    "Judging",
-    "Paused",
-    "Growing",
-    "Replacing",
-    "Promoting",
-    "Draining",
-    "RollingBack",
-    "Discarding",
-    "Rejected",
-]
-
-PHASES: Mapping[Phase, str] = {
-    "Stable": "one revision has pods and all of the traffic",
-    "Stopping": "Recreate: the old pods drain before new ones start",
-    "Starting": "pods of the new revision start; no traffic",
-    "Mirroring": "Canary: the new revision gets copies of requests; no traffic",
-    "Waiting": "BlueGreen: all pods are ready; a user decides when to switch",
-    "Judging": "Canary: traffic is split, evidence comes in",
-    "Paused": "Canary: a user holds the traffic split",
-    "Growing": "Canary: the new revision gets the pods that all of the traffic needs",
-    "Replacing": "Rolling: pods are replaced a few at a time",
-    "Promoting": "all traffic goes to the new revision; gateways apply that",
-    "Draining": "the old revision's pods finish their streams and terminate",
-    "RollingBack": "all traffic goes to the old revision again; gateways apply that",
-    "Discarding": "the new revision's pods finish their streams and terminate",
-    "Rejected": "like Stable, with a revision that is not retried",
-}
-"""Meaning of each phase, for the reference page."""
 
 # Types of the fields of `status.rollout` and of its `rejected` that the rollout continues from.
 _FIELDS: Mapping[str, type | tuple[type, ...]] = {
@@ -50,8 +16,6 @@ _FIELDS: Mapping[str, type | tuple[type, ...]] = {
     "weightPercent": (int, NoneType), "command": (str, NoneType), "rejected": (dict, NoneType),
 }  # fmt: skip
 _REJECTED_FIELDS = {"revision": str, "message": str, "rejectionTime": str}
-
-SETTLED_PHASES: tuple[Phase, ...] = ("Stable", "Rejected")
 
 
 @dataclass(frozen=True, slots=True)

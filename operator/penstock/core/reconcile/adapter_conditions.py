@@ -6,9 +6,9 @@ from typing import Literal
 from penstock.core.adapters.adapter import Placement
 from penstock.core.adapters.pool import PoolStep
 from penstock.core.adapters.resource import AdapterResource
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.reconcile.condition_types import Condition
 from penstock.core.reconcile.name_conflict import name_conflict
-from penstock.core.reconcile.summary_conditions import PHASES_THAT_USERS_END
 from penstock.core.rollout.adapter_rollout import AdapterRollout
 
 InstanceState = Literal["Pending", "Loading", "Loaded", "Evicted", "Failed"]
@@ -254,8 +254,8 @@ def _progress(
     settled = Condition("Stalled", "False", "NotStalled", "no change of the adapter is required")
     causes = (accepted, rolled_out, pool, loaded)
     waiting = next((c for c in causes if c is not None and c.status != "True"), None)
-    end = None if rollout is None else PHASES_THAT_USERS_END.get(rollout.state.phase)
-    if waiting is not None and end is not None:
+    end = "" if rollout is None else PHASES[rollout.state.phase].user_action
+    if waiting is not None and end:
         message = f"{waiting.message}; {end}"
         return Condition("Reconciling", "True", "AwaitingPromotion", message), settled
     if waiting is None:

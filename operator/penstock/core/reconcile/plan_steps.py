@@ -13,7 +13,8 @@ from penstock.core.observed.accelerator_memory import Source
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
-from penstock.core.observed.rollout_state import Phase, RolloutState
+from penstock.core.observed.rollout_phases import JUDGED_PHASES
+from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.preflights import plan_preflights
 from penstock.core.reconcile.variant_split import VariantSplit, split_replicas
 from penstock.core.routing.pick import Side
@@ -21,8 +22,6 @@ from penstock.core.spec import history
 from penstock.core.spec.history import PinnedPods
 from penstock.core.spec.service import PREFLIGHT, Object, ServiceSpec
 
-# Phases in which an evaluation's result may still be used; in others its Job is deleted.
-EVALUATED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
 # Least age of a lost preflight before it is replaced, s; equals the first back-off of a Job.
 PREFLIGHT_RETRY_S = 10.0
 
@@ -244,7 +243,7 @@ class PlanSteps:
                 self.delete.append(Deletion("Deployment", deployment.name, deployment.uid))
                 self.details.append(f"remove {deployment.name}")
         for job in self._observed.jobs:
-            is_needed = job.revision == state.revision and state.phase in EVALUATED
+            is_needed = job.revision == state.revision and state.phase in JUDGED_PHASES
             if not is_needed and not job.is_ending:
                 self.delete.append(Deletion("Job", job.name, job.uid))
         revisions = {side.revision for side in kept} | {state.revision, state.stable}

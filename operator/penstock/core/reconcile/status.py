@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.stored_status import COHORT_NAMES
 from penstock.core.reconcile.condition_types import TYPES, Condition
@@ -145,7 +146,7 @@ def _as_mirror(mirror: RolloutMirror) -> Object:
 
 def _kept(field: str, state: RolloutState, previous: Object) -> list[Object]:
     """A rollout field of the previous status; empty once another rollout has started."""
-    if state.phase in ("Stopping", "Starting", "Replacing"):
+    if PHASES[state.phase].is_first:
         return []
     kept: list[Object] = (previous.get("rollout") or {}).get(field, [])
     return kept

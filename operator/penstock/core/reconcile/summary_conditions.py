@@ -1,22 +1,15 @@
 """Computes the conditions that sum up the others: RolledOut, Reconciling, Stalled and Ready."""
 
-from collections.abc import Mapping
-
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.preflight import preflight_result
-from penstock.core.observed.rollout_state import Phase, Rejection
+from penstock.core.observed.rollout_phases import PHASES
+from penstock.core.observed.rollout_state import Rejection
 from penstock.core.observed.stored_status import QUOTA_EXCEEDED
 from penstock.core.reconcile.condition_types import SCALED_TO_ZERO, Condition
 from penstock.core.reconcile.plan import Plan
 
 # Reconciling and Stalled are never both True.
 STALLED, SEE_STALLED = "Stalled", "the condition Stalled says why"
-# Phases that only a user ends, with the commands for it.
-PHASES_THAT_USERS_END: Mapping[Phase, str] = {
-    "Waiting": "`kubectl penstock rollout` promotes or aborts it",
-    "Paused": "`kubectl penstock rollout` resumes, promotes or aborts it",
-}
-PHASES_THAT_START_PODS: tuple[Phase, ...] = ("Starting", "Growing", "Replacing")
 
 
 def rolled_out(plan: Plan) -> Condition:
@@ -88,11 +81,11 @@ def reconciling(
     phase = plan.rollout.phase
     if progress.reason != phase:  # the next rollout starts in a moment
         return Condition("Reconciling", "True", progress.reason, progress.message)
-    if phase in PHASES_THAT_USERS_END:
-        message = f"{progress.message}; {PHASES_THAT_USERS_END[phase]}"
+    if PHASES[phase].user_action:
+        message = f"{progress.message}; {PHASES[phase].user_action}"
         return Condition("Reconciling", "True", "AwaitingPromotion", message)
     waiting = [each.message for each in causes if each.status != "True"]
-    if phase in PHASES_THAT_START_PODS and waiting:
+    if PHASES[phase].starts_pods and waiting:
         return Condition("Reconciling", "True", phase, f"{plan.rollout.reason}; {waiting[0]}")
     return Condition("Reconciling", "True", phase, progress.message)
 

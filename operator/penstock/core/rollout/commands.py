@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from penstock.core.observed.rollout_state import Phase
+from penstock.core.observed.rollout_phases import Phase
 from penstock.core.rollout.phases import TRANSITIONS, Event
 from penstock.core.spec.rollout import Strategy
 from penstock.core.spec.service import GROUP

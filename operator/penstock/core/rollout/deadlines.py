@@ -2,17 +2,16 @@
 
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.children import ObservedState
-from penstock.core.observed.rollout_state import Phase, RolloutState
+from penstock.core.observed.rollout_phases import PHASES, PHASES_THAT_USERS_END, SETTLED_PHASES
+from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.adapter_events import MAX_SHORT_S
 from penstock.core.rollout.routes import GATEWAY_TIMEOUT_S
 from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.rollout import RolloutSpec
 from penstock.core.spec.service import ServiceSpec
 
-# Phases whose new pods must become ready within progressDeadline.
-PHASES_WITH_DEADLINE: tuple[Phase, ...] = ("Starting", "Growing", "Replacing")
 # Phases that last until a user decides, or until the spec changes.
-PHASES_WITHOUT_DEADLINE: tuple[Phase, ...] = ("Stable", "Rejected", "Paused", "Waiting")
+PHASES_WITHOUT_DEADLINE = (*SETTLED_PHASES, *sorted(PHASES_THAT_USERS_END))
 
 # Time after the grace period in which the kubelet of a healthy node has removed a pod, in seconds.
 REMOVAL_S = 30.0
@@ -41,7 +40,7 @@ def phase_deadline_s(
     """
     if state.phase in PHASES_WITHOUT_DEADLINE:
         return None
-    if state.phase in PHASES_WITH_DEADLINE:
+    if PHASES[state.phase].starts_pods:
         return progress_deadline_s(state, spec.rollout, observed, state.revision)
     if state.phase == "RollingBack" and state.strategy == "Rolling":  # stable pods start again
         return progress_deadline_s(state, spec.rollout, observed, state.stable)

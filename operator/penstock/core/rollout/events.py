@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from penstock.core.canary.verdict import Abort, Accept, MirrorPassed
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.stored_status import POD_TEMPLATE_REJECTED
 from penstock.core.rollout.deadlines import (
-    PHASES_WITH_DEADLINE,
     progress_deadline_s,
     removal_deadline_s,
 )
@@ -61,7 +61,7 @@ def _failure(state: RolloutState, inputs: RolloutInputs) -> str | None:
     for pod in observed.serving(revision):
         if pod.is_crash_looping and pod.restarts > MAX_RESTARTS:
             return f"{pod.name} crashed {pod.restarts} times: {_termination_message(pod)}"
-    is_waited_for = state.phase in PHASES_WITH_DEADLINE or not is_traffic_moved(state, inputs)
+    is_waited_for = PHASES[state.phase].starts_pods or not is_traffic_moved(state, inputs)
     deadline_s = progress_deadline_s(state, inputs.spec, observed, revision)
     if is_waited_for and inputs.now_s >= deadline_s:
         return no_progress(inputs.spec, missing_pods(state, observed))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import get_args
 
-from penstock.core.observed.rollout_state import PHASES, Phase
+from penstock.core.observed.rollout_phases import PHASES, Phase
 from penstock.core.rollout.deadlines import REMOVAL_S
 from penstock.core.rollout.phases import EVENTS, TRANSITIONS
 from penstock.core.rollout.routes import GATEWAY_TIMEOUT_S
@@ -61,7 +61,7 @@ def page() -> str:
         "",
         "| phase | meaning | what ends it |",
         "| --- | --- | --- |",
-        *(f"| `{phase}` | {meaning} | {ENDS[phase]} |" for phase, meaning in PHASES.items()),
+        *(f"| `{phase}` | {row.meaning} | {ENDS[phase]} |" for phase, row in PHASES.items()),
         "",
         "The condition `RolledOut` names what a phase waits for, and `Reconciling` what keeps new pods from",
         "becoming ready. `kubectl penstock rollout status` prints both.",

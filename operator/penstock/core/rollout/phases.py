@@ -11,7 +11,7 @@ terminate) is detected again in the next phase.
 from collections.abc import Mapping
 from typing import Literal
 
-from penstock.core.observed.rollout_state import Phase
+from penstock.core.observed.rollout_phases import Phase
 from penstock.core.spec.rollout import Strategy
 
 Event = Literal[

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from penstock.core.canary.verdict import Continue, Verdict
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
+from penstock.core.observed.rollout_phases import PHASES
+from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.rollout.commands import Command
 from penstock.core.rollout.events import detect_events
 from penstock.core.rollout.inputs import RolloutInputs
@@ -14,9 +15,8 @@ from penstock.core.rollout.targets import percent
 from penstock.core.rollout.user_requests import EventWithReason
 from penstock.core.spec.rollout import Strategy
 
-# Events that start a rollout if they lead to one of _FORWARD.
+# Events that start a rollout if they lead to a phase with which one begins.
 _BEGINNINGS: tuple[Event, ...] = ("RevisionChanged", "RevisionRestored", "ResumedByHand")
-_FORWARD: tuple[Phase, ...] = ("Stopping", "Starting", "Replacing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _moved(
         if (state.phase, event) in TRANSITIONS[strategy]:
             phase = next_phase(strategy, state.phase, event)
             moved = replace(state, phase=phase, since_s=context.now_s, reason=reason)
-            if event in _BEGINNINGS and phase in _FORWARD:
+            if event in _BEGINNINGS and PHASES[phase].is_first:
                 replicas = context.total if state.is_settled else state.replicas
                 return replace(
                     moved, strategy=strategy, revision=context.wanted, replicas=replicas,

@@ -2,7 +2,6 @@
 
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.deadlines import (
-    PHASES_WITH_DEADLINE,
     progress_deadline_s,
     removal_deadline_s,
 )
@@ -13,14 +12,15 @@ from penstock.core.rollout.traffic_moves import rollback_until_s
 
 def wake_s(state: RolloutState, inputs: RolloutInputs) -> float | None:
     """Seconds until the passing of time alone may cause an event; None if it cannot."""
-    if state.phase in ("Promoting", "RollingBack"):
-        due_s = max(rollback_until_s(state, inputs), inputs.now_s + RECHECK_S)
-    elif state.phase in PHASES_WITH_DEADLINE:
-        due_s = progress_deadline_s(state, inputs.spec, inputs.observed, state.revision)
-    elif state.phase in ("Stopping", "Draining", "Discarding"):
-        due_s = removal_deadline_s(state, inputs.termination_grace_s)
-    else:
-        return None
+    match state.phase:
+        case "Promoting" | "RollingBack":
+            due_s = max(rollback_until_s(state, inputs), inputs.now_s + RECHECK_S)
+        case "Starting" | "Growing" | "Replacing":
+            due_s = progress_deadline_s(state, inputs.spec, inputs.observed, state.revision)
+        case "Stopping" | "Draining" | "Discarding":
+            due_s = removal_deadline_s(state, inputs.termination_grace_s)
+        case "Stable" | "Rejected" | "Mirroring" | "Judging" | "Paused" | "Waiting":
+            return None
     return due_s - inputs.now_s if due_s > inputs.now_s else None
 
 

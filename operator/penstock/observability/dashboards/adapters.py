@@ -2,7 +2,7 @@
 
 from grafana_foundation_sdk.models import units
 
-from penstock.core.observed.rollout_state import PHASES
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.observability.dashboards import variables
 from penstock.observability.dashboards.board import Board, Row
 from penstock.observability.dashboards.panels import areas, fractions, logarithmic, series, states

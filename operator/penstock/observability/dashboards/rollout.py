@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from grafana_foundation_sdk.models import units
 
-from penstock.core.observed.rollout_state import PHASES
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.observability.dashboards import variables
 from penstock.observability.dashboards.board import Board, Row
 from penstock.observability.dashboards.overview import objective

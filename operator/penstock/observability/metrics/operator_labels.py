@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from penstock.core.observed.rollout_state import PHASES
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.reconcile.condition_types import TYPES
 from penstock.core.scaling.rule import DecisionCode
 from penstock.observability.metrics.specs import Label
