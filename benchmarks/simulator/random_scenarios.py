@@ -23,7 +23,8 @@ if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from penstock.core.scaling.by_objectives.rule import Sizing
-from penstock.core.scaling.recording import Recording, RecordingWriter, Settings, Tick
+from penstock.core.scaling.by_objectives.tick import Settings, Tick
+from penstock.core.scaling.recording import Recording, RecordingWriter
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import GatewayReading, Observation
 from penstock.core.spec.objectives import Objectives

@@ -16,9 +16,10 @@ from penstock.core.scaling.by_kv.rule import KvRule
 from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
 from penstock.core.scaling.by_kv.what_if import decide_settled
 from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.delays import ScaleDownDelay
 from penstock.core.scaling.learned.priors import prior
-from penstock.core.scaling.recording import VERSION, Recording, RecordingWriter, Settings, Tick
+from penstock.core.scaling.recording import VERSION, Recording, RecordingWriter
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import Observation
 from penstock.core.scaling.what_if import changes, with_settings

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.learned.iteration import IterationModel
-from penstock.core.scaling.recording import RecordingWriter, Settings, Tick
+from penstock.core.scaling.recording import RecordingWriter
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (
     EngineReading,

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.core_sizing.world import MODEL, OBJECTIVES, PROMPT_TOKENS, RULE, STARTUP_S, World, note
 
+from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.by_objectives.what_if import under_load
-from penstock.core.scaling.recording import Settings, Tick
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import EngineReading, GatewayReading, Missing, Observation
 from penstock.core.scaling.variants.mixed import Variant

@@ -18,8 +18,9 @@ from penstock.controller.http.health import Health
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import MAX_BEHIND, MAX_STREAMS, Recorder
 from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.learned.priors import prior
-from penstock.core.scaling.recording import Recording, Settings, Tick
+from penstock.core.scaling.recording import Recording
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.objectives import Objectives

@@ -10,8 +10,8 @@ from penstock.controller.scaling.learned_state import LearnedStateStore
 from penstock.core.scaling.by_objectives.record import Learned
 from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.learned.priors import prior
-from penstock.core.scaling.recording import Settings, Tick
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import Observation
 from penstock.core.scaling.variants.mixed import Variant

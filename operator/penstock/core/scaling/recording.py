@@ -16,11 +16,11 @@ from typing import Any, Literal
 from penstock.core.formats.json_text import parse_json
 from penstock.core.formats.serialization import DecodeError, deserialize, serialize
 from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
-from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.delays import ScaleDownDelay
 from penstock.core.scaling.engine_profile import EngineProfile
-from penstock.core.scaling.rule import Bounds, Decision, Rule
+from penstock.core.scaling.rule import Decision, Rule
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.objectives import Objectives
 
@@ -30,38 +30,6 @@ VERSION: Literal[4] = 4
 OLDER_VERSIONS = (1, 2, 3)
 # For rules that do not use objectives.
 NO_OBJECTIVES = Objectives(math.inf, math.inf)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of a decision on a service with objectives.
-
-    max_num_batched_tokens: of an engine that does not report it, for rules that need it.
-    """
-
-    rule: Sizing
-    objectives: Objectives
-    bounds: Bounds
-    max_num_batched_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Recorded decision on a service with objectives, with its inputs. state: before the decision."""
-
-    settings: Settings
-    state: SizingState
-    seen: Observation
-    decision: Decision
-
-    def step(self) -> tuple[Decision, SizingState]:
-        """Decide again; also returns the state after the decision."""
-        settings = self.settings
-        return settings.rule.decide(settings.objectives, settings.bounds, self.seen, self.state)
-
-    def decide_again(self, settings: Settings | None = None) -> Decision:
-        """Decide again, with other settings if given."""
-        return replace(self, settings=settings or self.settings).step()[0]
 
 
 AnySettings = Settings | KvSettings

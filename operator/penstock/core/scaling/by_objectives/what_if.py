@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from penstock.core.formats.quantity import parse_duration_s
+from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.changes import (
     Change,
     bounds_to_try,
@@ -14,7 +15,6 @@ from penstock.core.scaling.changes import (
     refuse_unknown,
 )
 from penstock.core.scaling.delays import ScaleDownWindow, ScaleUpDelay
-from penstock.core.scaling.recording import Settings, Tick
 from penstock.core.scaling.rule import Decision
 from penstock.core.scaling.signals import EngineReading, GatewayReading, Observation
 from penstock.core.spec.objectives import Objectives
