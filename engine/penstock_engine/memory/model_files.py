@@ -10,8 +10,9 @@ from penstock_engine.core.errors import ModelError
 from penstock_engine.machine import device
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.parameters import Shapes, checkpoint_tensors, model_parameters
+from penstock_engine.quantization.errors import cannot_split_order
 from penstock_engine.quantization.rounding import Quantization
-from penstock_engine.quantization.scheme import Header, Scheme, cannot_split_order
+from penstock_engine.quantization.scheme import Header, Scheme
 from penstock_engine.text.tokenizer_files import check_tokenizer
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.quantization.scheme import cannot_split_order
+from penstock_engine.quantization.errors import cannot_split_order
 
 
 @dataclass(frozen=True, slots=True)

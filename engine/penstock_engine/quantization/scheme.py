@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from penstock_engine.core.errors import ModelError
-
 if TYPE_CHECKING:
     import torch
 
@@ -75,16 +73,3 @@ class MatrixInfo:
         zero_bytes = 2 if self.has_zeros else 0
         scales_bytes = (item_bytes + zero_bytes) * self.num_outputs * self.num_groups
         return self.num_outputs * self.num_inputs + scales_bytes + order_bytes
-
-
-def cannot_split_order() -> ModelError:
-    """The error of splitting a matrix by inputs that are not in their own order."""
-    return ModelError(
-        "CannotSplit",
-        "weights in the order of their activations cannot be split by inputs: set "
-        "--tensor-parallel-size to 1, or take a checkpoint without desc_act",
-    )
-
-
-def unsupported(message: str) -> ModelError:
-    return ModelError("UnsupportedQuantization", message)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock_engine.quantization.errors import unsupported
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
     check_group_size,
@@ -22,7 +23,7 @@ from penstock_engine.quantization.formats.fields import (
     read_count,
     read_header,
 )
-from penstock_engine.quantization.scheme import Headers, MatrixInfo, Tensors, unsupported
+from penstock_engine.quantization.scheme import Headers, MatrixInfo, Tensors
 
 if TYPE_CHECKING:
     from penstock_engine.quantization.matrix import QuantizedMatrix

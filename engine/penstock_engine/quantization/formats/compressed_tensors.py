@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.quantization.errors import unsupported
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
     INDEX,
@@ -43,7 +44,7 @@ from penstock_engine.quantization.formats.float8 import (
     parse_block,
 )
 from penstock_engine.quantization.formats.gptq import input_order
-from penstock_engine.quantization.scheme import Headers, Kind, MatrixInfo, Tensors, unsupported
+from penstock_engine.quantization.scheme import Headers, Kind, MatrixInfo, Tensors
 
 if TYPE_CHECKING:
     import torch

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.quantization.scheme import Header, Headers, unsupported
+from penstock_engine.quantization.errors import unsupported
+from penstock_engine.quantization.scheme import Header, Headers
 
 FLOATS = ("F16", "BF16", "F32")
 INDEX = ("I32", "I64")

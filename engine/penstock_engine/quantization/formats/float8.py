@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.quantization.errors import unsupported
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
     check_group_size,
@@ -24,7 +25,7 @@ from penstock_engine.quantization.formats.fields import (
     modules_with,
     read_header,
 )
-from penstock_engine.quantization.scheme import Headers, Kind, MatrixInfo, Tensors, unsupported
+from penstock_engine.quantization.scheme import Headers, Kind, MatrixInfo, Tensors
 
 if TYPE_CHECKING:
     import torch

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.quantization.errors import unsupported
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
     INDEX,
@@ -33,7 +34,7 @@ from penstock_engine.quantization.formats.fields import (
     read_count,
     read_header,
 )
-from penstock_engine.quantization.scheme import Headers, MatrixInfo, Tensors, unsupported
+from penstock_engine.quantization.scheme import Headers, MatrixInfo, Tensors
 
 if TYPE_CHECKING:
     import torch

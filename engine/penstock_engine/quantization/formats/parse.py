@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock_engine.quantization.errors import unsupported
 from penstock_engine.quantization.formats.awq import Awq
 from penstock_engine.quantization.formats.compressed_tensors import CompressedTensors
 from penstock_engine.quantization.formats.float8 import Float8
 from penstock_engine.quantization.formats.gptq import Gptq
-from penstock_engine.quantization.scheme import Scheme, unsupported
+from penstock_engine.quantization.scheme import Scheme
 
 FORMATS: Mapping[str, Callable[[Mapping[str, Any]], Scheme]] = {
     "awq": Awq.parse,
