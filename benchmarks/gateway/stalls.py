@@ -50,7 +50,7 @@ async def measure(run: Input) -> tuple[float, float]:
 
 
 def byte_by_byte() -> Input:
-    sse = SseBuffer()
+    sse = SseBuffer(CHAT)
     sse.feed(b"data: " + b"x" * (MIB - 1000))
 
     async def run() -> None:
@@ -65,7 +65,7 @@ def chunk(event: bytes) -> Input:
     """The first chunk of a stream, which is searched for an error twice: before and while it is counted."""
 
     async def run() -> None:
-        events = SseBuffer().feed(event)
+        events = SseBuffer(CHAT).feed(event)
         if has_data(events):
             error_status(events)
             ResponseUsage(CHAT, is_stream=True).feed(events)

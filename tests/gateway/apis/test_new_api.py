@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.gateway.engine_answers import stream
 
 from penstock.clients import stats_report
 from penstock.core.routing.apis import APIS, Api, UsageFields
@@ -22,6 +23,7 @@ MESSAGES = Api(
     prompt={"turns": "Messages", "input": "Text"},
     usage=UsageFields("input_tokens", "output_tokens", "cache_read_input_tokens"),
     overhead_events=3,
+    last_events=("event: message_stop", "event: message_failed"),
 )
 TEXTS = ["x" * 1200] * 20
 ANSWER = (
@@ -89,6 +91,32 @@ async def test_gateway_routes_and_counts_requests_of_the_row(
     status, error = await front.ask("/v1/other")
     assert status == 404
     assert EMBEDDINGS.path in error.decode()
+
+
+STOP = b'event: message_stop\ndata: {"type": "message_stop"}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("end", "is_whole"),
+    [
+        (STOP, True),
+        (STOP.replace(b"stop", b"failed"), True),
+        (b"event: message_stop\n", True),  # lacks its empty line
+        (b"data: [DONE]\n\n", False),
+        (b'data: {"text": "event: message_stop"}\n\n', False),
+        (b"event: message_stopped\n\n", False),
+    ],
+)
+async def test_stream_of_the_row_ends_with_its_last_event(
+    end, is_whole, start_engine, start_gateway, monkeypatch
+):
+    monkeypatch.setattr(app, "APIS", (*APIS, MESSAGES))
+    event = b'event: delta\ndata: {"delta": "a"}\n\n'
+    front = await start_gateway(await start_engine(stream(event, end)))
+    status, got = await front.ask(MESSAGES.path, input="x")
+    assert (status, got.startswith(event + end)) == (200, True)
+    assert (b'"error"' in got) != is_whole
+    assert await front.metric(specs.STREAMS_CUT.name) == (0 if is_whole else 1)
 
 
 @pytest.mark.parametrize("api", APIS, ids=[api.path for api in APIS])

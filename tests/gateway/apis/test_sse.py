@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.routing.apis import CHAT
 from penstock.gateway.apis import sse
 from penstock.gateway.apis.sse import (
     EVENT_ENDS,
@@ -32,7 +33,7 @@ ENDINGS = [b"data: [DONE]\r\r", b"data: [DONE]\n\n", b"data: [DONE]\r\n\r\n", b"
 def test_any_chunking_yields_complete_events_without_loss(events, ending, cuts):
     text = b"".join(events) + ending
     at = sorted({0, len(text), *(min(cut, len(text)) for cut in cuts)})
-    stream = SseBuffer()
+    stream = SseBuffer(CHAT)
     passed = b""
 
     for start, end in itertools.pairwise(at):
@@ -46,13 +47,13 @@ def test_any_chunking_yields_complete_events_without_loss(events, ending, cuts):
 
 
 def test_done_inside_text_is_not_the_end():
-    stream = SseBuffer()
+    stream = SseBuffer(CHAT)
     stream.feed(b'data: {"text": "data: [DONE]"}\n\n')
     assert not stream.is_done
 
 
 def test_incomplete_event_is_held():
-    stream = SseBuffer()
+    stream = SseBuffer(CHAT)
     assert stream.feed(b'data: {"te') == b""
     assert stream.finish() == b""
     assert not stream.is_done
@@ -65,7 +66,7 @@ def test_large_incomplete_event_is_held_only_if_it_may_be():
         held.append(num_bytes)
         return num_bytes <= UNCOUNTED_BYTES + 3
 
-    stream, start = SseBuffer(hold), b"data: ".ljust(UNCOUNTED_BYTES, b"x")
+    stream, start = SseBuffer(CHAT, hold), b"data: ".ljust(UNCOUNTED_BYTES, b"x")
     assert [stream.feed(start), stream.feed(b"123")] == [b"", b""]
     assert stream.feed(b"4") == start + b"1234"  # in pieces from here
     assert stream.is_within_event
@@ -74,14 +75,14 @@ def test_large_incomplete_event_is_held_only_if_it_may_be():
 
 
 def test_done_without_an_empty_line_counts_at_the_end():
-    stream = SseBuffer()
+    stream = SseBuffer(CHAT)
     assert stream.feed(b"data: x\n\ndata: [DONE]\n") == b"data: x\n\n"
     assert stream.finish() == b"data: [DONE]\n"
     assert stream.is_done
 
 
 def test_held_bytes_are_bounded():
-    stream = SseBuffer()
+    stream = SseBuffer(CHAT)
     assert stream.feed(b"x" * MAX_HELD_BYTES) == b""
     assert len(stream.feed(b"y")) == MAX_HELD_BYTES + 1
 
@@ -96,7 +97,7 @@ def test_bytes_that_are_held_are_not_searched_again(monkeypatch):
         return find_last_end(events, start)
 
     monkeypatch.setattr(sse, "find_last_end", count)
-    stream, event = SseBuffer(), b"data: " + b"x" * 1000 + b"\r\n\r\n"
+    stream, event = SseBuffer(CHAT), b"data: " + b"x" * 1000 + b"\r\n\r\n"
     assert b"".join(stream.feed(event[at : at + 1]) for at in range(len(event))) == event
     assert searched <= 4 * len(
         event
@@ -118,13 +119,13 @@ def test_bytes_that_are_held_are_not_searched_again(monkeypatch):
     ],
 )
 def test_bytes_returned_for_each_chunk(chunks, passed):
-    stream = SseBuffer()
+    stream = SseBuffer(CHAT)
     assert [stream.feed(chunk) for chunk in chunks] == passed
     assert stream.finish() == b""
 
 
 def test_is_done_from_the_done_event_on():
-    stream = SseBuffer()
+    stream = SseBuffer(CHAT)
     assert not stream.is_done
     assert stream.feed(b"data: x\n\ndata: [DONE]\n\n").endswith(b"[DONE]\n\n")
     assert stream.is_done
@@ -136,7 +137,7 @@ def test_is_done_from_the_done_event_on():
 
 @pytest.mark.parametrize("after", [b": bye\n\n", b": bye\r\n\r\n", b"\n", b"data: x\n\n"])
 def test_done_counts_whatever_follows_it_in_its_chunk(after):
-    stream = SseBuffer()
+    stream = SseBuffer(CHAT)
     stream.feed(b"data: x\n\ndata: [DONE]\n\n" + after)
     assert stream.is_done
 
@@ -164,7 +165,7 @@ def test_comments_are_no_events(chunk, data, events):
 
 
 def test_pieces_of_a_large_event_are_within_it():
-    stream = SseBuffer()
+    stream = SseBuffer(CHAT)
     stream.feed(b"data: x\n\n")
     assert not stream.is_within_event
     stream.feed(b"data: " + b"x" * MAX_HELD_BYTES)
@@ -174,7 +175,7 @@ def test_pieces_of_a_large_event_are_within_it():
 
 
 def test_rest_is_returned_once():
-    stream = SseBuffer()
+    stream = SseBuffer(CHAT)
     stream.feed(b"data: [DONE]")
     assert not stream.is_done
     assert stream.finish() == b"data: [DONE]"

@@ -28,13 +28,15 @@ class Api:
     """An API route that engines answer.
 
     prompt: fields of a body that may have the prompt, and their kinds; the first one that a body has counts.
-    overhead_events: events of a stream that carry no token, such as DONE.
+    overhead_events: events of a stream that carry no token, such as DONE. last_events: lines that only the
+    last event of a stream has, as "field: value"; a stream that ends without one was cut off.
     """
 
     path: str
     prompt: Mapping[str, PromptKind]
     usage: UsageFields
     overhead_events: int = 1
+    last_events: tuple[str, ...] = ("data: [DONE]",)
 
     @property
     def generates(self) -> bool:

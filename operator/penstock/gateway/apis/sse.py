@@ -1,20 +1,21 @@
-"""Server-sent events as bytes: where they end, which have data, and whether DONE was among them."""
+"""Server-sent events as bytes: where they end, which have data, and whether the last one was among them."""
 
 import re
 from collections.abc import Callable
+from functools import cache
+
+from penstock.core.routing.apis import Api
 
 # Lines end with LF, CRLF or CR. An empty one ends an event.
 EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 MAX_END_BYTES = max(map(len, EVENT_ENDS))
 EVENT_END = b"|".join(EVENT_ENDS)
-# An event may have a megabyte. So a pattern begins with a literal, which is found 100 times as fast as the
-# start of a line, and looks back to it. A quantifier that never needs to give back is possessive.
-DONE = re.compile(rb"data:(?<![^\r\n]data:) ?\[DONE\]\s*(?:[\r\n]|$)")
 DONE_EVENT = b"data: [DONE]\n\n"
 # The usage event, which is sent before DONE if the client asked for it: its `choices` is empty.
 NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 USAGE = re.compile(rb'"usage"\s*:\s*\{')
-# An event with its end, or the incomplete one after the last end.
+# An event with its end, or the incomplete one after the last end. It may have a megabyte, so quantifiers that
+# never need to give back are possessive.
 EVENT = re.compile(rb"(?:[^\r\n]++|(?!%b)[\r\n])*+(?:%b|\Z)" % (EVENT_END, EVENT_END))
 # Comments and fields that make no event by themselves.
 WITHOUT_DATA = re.compile(rb"(?:[\r\n]++|(?::|event\b|id\b|retry\b)[^\r\n]*+[\r\n]++)++")
@@ -55,18 +56,31 @@ def find_last_end(events: bytearray, start: int) -> int:
     return max((at + length for at, length in found if at >= 0), default=0)
 
 
+@cache
+def _last_event_lines(api: Api) -> tuple[re.Pattern[bytes], ...]:
+    """The lines that only the last event of a stream has.
+
+    An event may have a megabyte. So each pattern begins with a literal, which is found 100 times as fast as
+    the start of a line, and looks back to it.
+    """
+    lines = (line.encode().split(b": ", 1) for line in api.last_events)
+    pattern = rb"%b:(?<![^\r\n]%b:) ?%b\s*(?:[\r\n]|$)"
+    return tuple(re.compile(pattern % (name, name, re.escape(value))) for name, value in lines)
+
+
 class SseBuffer:
     """Holds back incomplete events, so that a stream that is cut off never ends in half of one.
 
     Chunks are not parsed: engines send complete events, and then a chunk passes unchanged.
 
-    hold: called with the bytes that the stream holds now, to count them: incomplete events and those that
-    were returned last. False: there is no room for more, and an incomplete event is passed on in pieces.
-    is_done: whether DONE was among the events that were returned. is_within_event: whether the last bytes
-    that were returned did not end an event.
+    api: of the stream. hold: called with the bytes that the stream holds now, to count them: incomplete
+    events and those that were returned last. False: there is no room for more, and an incomplete event is
+    passed on in pieces. is_done: whether the last event was among those that were returned. is_within_event:
+    whether the last bytes that were returned did not end an event.
     """
 
-    def __init__(self, hold: Callable[[int], bool] = lambda _: True) -> None:
+    def __init__(self, api: Api, hold: Callable[[int], bool] = lambda _: True) -> None:
+        self._last_event_lines = _last_event_lines(api)
         self._hold = hold
         self._held = bytearray()
         self.is_done = self.is_within_event = False
@@ -89,8 +103,8 @@ class SseBuffer:
         return chunk
 
     def finish(self) -> bytes:
-        """Return a DONE event that lacks its empty line, at the end of the stream; else empty."""
-        if DONE.search(self._held):
+        """Return the last event if it lacks only its empty line, at the end of the stream; else empty."""
+        if self._has_last_event(self._held):
             rest, self._held = bytes(self._held), bytearray()
             self._note_returned(rest)
             return rest
@@ -98,4 +112,7 @@ class SseBuffer:
 
     def _note_returned(self, events: bytes) -> None:
         self.is_within_event = not events.endswith(EVENT_ENDS)
-        self.is_done = self.is_done or (b"[DONE]" in events and DONE.search(events) is not None)
+        self.is_done = self.is_done or self._has_last_event(events)
+
+    def _has_last_event(self, events: bytes | bytearray) -> bool:
+        return any(line.search(events) for line in self._last_event_lines)

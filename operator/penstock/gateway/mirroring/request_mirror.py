@@ -188,7 +188,7 @@ class RequestMirror:
                     upload_tracker=upload,
                 ) as response,
             ):
-                return await _read(response, usage, note_chunk, is_stream=copy.request.is_stream)
+                return await _read(response, copy.request, usage, note_chunk)
         except (aiohttp.ClientError, OSError) as error:
             if limits.timeout.expired():
                 return limits.ending
@@ -254,13 +254,12 @@ class CopyLimits:
 
 async def _read(
     response: aiohttp.ClientResponse,
+    request: InferenceRequest,
     usage: ResponseUsage,
     note_chunk: Callable[[], None],
-    *,
-    is_stream: bool,
 ) -> Ending:
     """Read the response to a copy into `usage`. Raises aiohttp.ClientError, OSError, TimeoutError."""
-    sse, body = SseBuffer(), bytearray()
+    is_stream, sse, body = request.is_stream, SseBuffer(request.api), bytearray()
     while chunk := await response.content.readany():
         note_chunk()
         if is_stream:

@@ -132,7 +132,7 @@ class ProxiedRequest:
         """Build the request that an engine of the service gets."""
         headers = headers_for_engine(self._scope, self._telemetry.line.request_id, service)
         path = path_with_query(self._scope)
-        return UpstreamRequest(path, headers, request.body, is_stream=request.is_stream)
+        return UpstreamRequest(self._api, path, headers, request.body, is_stream=request.is_stream)
 
     async def _resolve(
         self, request: InferenceRequest, headers: Mapping[bytes, bytes]

@@ -11,7 +11,7 @@ from penstock.gateway.apis.sse import SseBuffer
 from penstock.gateway.http.headers import RawHeaders
 from penstock.gateway.limits.shared_limit import Allocation
 
-# Time limit for an engine to end its response after DONE; then the connection is closed.
+# Time limit for an engine to end its response after its last event; then the connection is closed.
 END_AFTER_DONE_S = 1.0
 
 
@@ -79,7 +79,7 @@ class UpstreamResponse:
 
 
 async def _read_to_end(source: aiohttp.ClientResponse) -> None:
-    """Read what follows DONE, which concerns no client, so that the connection can be used again."""
+    """Read what follows the last event, for no client, so that the connection can be used again."""
     with contextlib.suppress(aiohttp.ClientError, OSError):
         async with asyncio.timeout(END_AFTER_DONE_S):
             while await source.content.readany():

@@ -9,6 +9,7 @@ from typing import Self
 import aiohttp
 
 from penstock.clients.pod_connections import PodConnector
+from penstock.core.routing.apis import Api
 from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.gateway.apis.response_usage import error_status
 from penstock.gateway.apis.sse import DONE_EVENT, SseBuffer, has_data
@@ -51,6 +52,7 @@ class UpstreamRequest:
     path: with the query. is_stream: whether a stream is requested.
     """
 
+    api: Api
     path: str
     headers: Mapping[str, str]
     body: bytes
@@ -111,7 +113,7 @@ class Upstream:
         source = await self._post(address, request, timeline)
         is_open = False
         try:
-            response = await self._read_start(source, service)
+            response = await self._read_start(source, request.api, service)
             if response.status not in FINAL_STATUSES:
                 response.close()
                 raise AttemptFailed(Ending.INVALID)
@@ -146,11 +148,13 @@ class Upstream:
         except (aiohttp.ClientError, OSError) as error:
             raise AttemptFailed(ending_of_error(error, upload)) from error
 
-    async def _read_start(self, source: aiohttp.ClientResponse, service: str) -> UpstreamResponse:
+    async def _read_start(
+        self, source: aiohttp.ClientResponse, api: Api, service: str
+    ) -> UpstreamResponse:
         headers = headers_for_client(source.raw_headers)
         allocation = Allocation(self._held_bytes, service)
         if source.status == 200 and source.content_type == "text/event-stream":
-            return await _read_first_event(source, headers, allocation)
+            return await _read_first_event(source, api, headers, allocation)
         held = bytearray()
         try:
             is_whole = await self._hold(source, held, allocation)
@@ -184,13 +188,13 @@ def ending_of_error(error: aiohttp.ClientError | OSError, upload: aiohttp.Upload
 
 
 async def _read_first_event(
-    source: aiohttp.ClientResponse, headers: RawHeaders, allocation: Allocation
+    source: aiohttp.ClientResponse, api: Api, headers: RawHeaders, allocation: Allocation
 ) -> UpstreamResponse:
     """Wait for the first event of a stream; comments before it are dropped.
 
     Raises AttemptFailed, also for an engine's error event.
     """
-    sse = SseBuffer(allocation.resize)
+    sse = SseBuffer(api, allocation.resize)
     try:
         events = await _read_data(source, sse)
     except BaseException:
