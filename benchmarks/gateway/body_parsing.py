@@ -14,7 +14,8 @@ import tracemalloc
 from collections.abc import Callable
 
 from penstock.core.routing.apis import CHAT
-from penstock.gateway.apis.openai import RequestError, parse
+from penstock.gateway.apis.errors import RequestError
+from penstock.gateway.apis.request import parse
 
 REPEATS = 5
 

@@ -15,7 +15,8 @@ from starlette.types import Receive, Scope, Send
 from penstock.clients.clock import monotonic
 from penstock.clients.logs import fields
 from penstock.core.routing.apis import APIS, Api
-from penstock.gateway.apis.openai import ModelList, RequestError, error_body, model
+from penstock.gateway.apis.errors import RequestError, error_body
+from penstock.gateway.apis.model_list import ModelList, model
 from penstock.gateway.http.client import ClientDisconnected, ClientResponse
 from penstock.gateway.http.servers import HttpServers, http_servers
 from penstock.gateway.lifecycle.cancellation import CancelCause, Phase, RequestCancelled

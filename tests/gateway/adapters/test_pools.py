@@ -9,7 +9,7 @@ from tests.gateway.adapters.adapter_engine import NAME, SQL, AdapterEngine, ask
 from tests.gateway.adapters.test_routes import publish_route
 
 from penstock.core.observed.lora_engine import LoraEngine
-from penstock.gateway.apis.openai import models
+from penstock.gateway.apis.model_list import models
 from penstock.gateway.snapshots.builder import SnapshotBuilder, build
 from penstock.gateway.snapshots.snapshot import Snapshot
 

@@ -8,7 +8,7 @@ from tests.gateway.engine_answers import stream
 from penstock.clients import stats_report
 from penstock.core.routing.apis import APIS, Api, UsageFields
 from penstock.gateway import app
-from penstock.gateway.apis.openai import parse
+from penstock.gateway.apis.request import parse
 from penstock.gateway.apis.response_usage import ResponseUsage
 from penstock.observability.metrics import gateway as specs
 

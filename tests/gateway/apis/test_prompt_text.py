@@ -5,8 +5,8 @@ import json
 import pytest
 
 from penstock.core.routing.apis import CHAT, COMPLETIONS
-from penstock.gateway.apis.openai import parse
 from penstock.gateway.apis.prompt_text import MAX_VALUES, is_text_only, prompt_text_bytes
+from penstock.gateway.apis.request import parse
 
 TOOL = {"type": "function", "function": {"name": "sum", "description": "adds"}}
 CALL = {"id": "1", "function": {"name": "sum", "arguments": "{}"}}

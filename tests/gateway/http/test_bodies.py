@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from penstock.core.routing.route import Mirror, RouteRule
-from penstock.gateway.apis.openai import MAX_CONTAINERS
+from penstock.gateway.apis.request import MAX_CONTAINERS
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
 
 JSON = {"content-type": "application/json"}

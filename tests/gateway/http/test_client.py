@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from penstock.gateway.apis.openai import RequestError
+from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.http.client import (
     ClientDisconnected,
     ClientResponse,

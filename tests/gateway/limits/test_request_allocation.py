@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.gateway.apis.openai import RequestError
+from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.limits.request_allocation import RequestAllocation, RequestLimits
 
 MEMORY = "the requests in this gateway hold too much memory: try again later, with less"

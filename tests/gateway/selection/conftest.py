@@ -8,7 +8,8 @@ import pytest
 
 from penstock.core.routing.apis import CHAT
 from penstock.core.routing.pick import Side
-from penstock.gateway.apis.openai import RequestError, parse
+from penstock.gateway.apis.errors import RequestError
+from penstock.gateway.apis.request import parse
 from penstock.gateway.app import Gateway
 from penstock.gateway.lifecycle.cancellation import CancellationScope
 from penstock.gateway.selection.endpoint_selection import EndpointSelector

@@ -8,7 +8,7 @@ import pytest
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
-from penstock.gateway.apis.openai import RequestError
+from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.lifecycle.cancellation import Phase
 
 A, B, C = (Endpoint(f"default/{name}", f"10.0.0.1:{port}", "r1") for name, port in

@@ -9,7 +9,8 @@ from penstock.core.routing.apis import CHAT
 from penstock.core.routing.pick import Side
 from penstock.core.routing.route import Match, Mirror, RouteRule
 from penstock.core.routing.traffic_split import RolloutMirror
-from penstock.gateway.apis.openai import RequestError, parse
+from penstock.gateway.apis.errors import RequestError
+from penstock.gateway.apis.request import parse
 from penstock.gateway.selection.model_routing import RoutingTarget, resolve
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
 

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.gateway.engine_answers import DONE
 
 from penstock.core.spec.objectives import Objectives
-from penstock.gateway.apis import openai
+from penstock.gateway.apis import errors
 from penstock.gateway.lifecycle.timeline import Interval, RequestPhase
 from penstock.gateway.proxy.proxied_request import CANCELLED_RESPONSES
 from penstock.gateway.selection import adapter_selection
@@ -101,9 +101,9 @@ async def test_draining_and_connections(start_gateway):
 
 def test_every_reason_of_a_rejection_is_in_the_list():
     """Reasons are codes, given reasons, or come from the status."""
-    found = {*openai.REASONS.values(), "invalid_request", adapter_selection.CODE}
+    found = {*errors.REASONS.values(), "invalid_request", adapter_selection.CODE}
     found |= {cause.value for cause in CANCELLED_RESPONSES}
-    for path in Path(openai.__file__).parents[1].rglob("*.py"):
+    for path in Path(errors.__file__).parents[1].rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "RequestError":
                 found |= {

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from penstock.gateway.apis.openai import RequestError
+from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.http.headers import CONTROL_CHARACTER, RawHeaders
 from penstock.gateway.http.response_pieces import COUNTS_FOR_SERVICE
 from penstock.gateway.lifecycle.cancellation import Receive

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from penstock.clients.logs import fields
-from penstock.gateway.apis.openai import error_body
+from penstock.gateway.apis.errors import error_body
 from penstock.gateway.http.response_pieces import COUNTS_FOR_SERVICE, send_in_pieces
 from penstock.gateway.http.strict_connection import StrictConnection
 from penstock.gateway.limits.connection_limit import ConnectionLimit, Replaceable

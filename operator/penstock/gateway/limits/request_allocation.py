@@ -7,7 +7,7 @@ alone holds enough, else its largest ones. A client that sends quickly has no ol
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from penstock.gateway.apis.openai import RETRY_AFTER_S, RequestError
+from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.limits.arriving_requests import ArrivingRequests
 from penstock.gateway.limits.client_network import client_network
 from penstock.gateway.limits.shared_limit import ARRIVING, Allocation, SharedLimit

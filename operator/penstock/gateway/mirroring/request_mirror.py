@@ -22,7 +22,7 @@ from penstock.core.routing.charge import CHARGES, Ending, ending_of, ending_of_t
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
 from penstock.core.routing.route import Mirror
 from penstock.core.routing.traffic_split import RolloutMirror
-from penstock.gateway.apis.openai import InferenceRequest
+from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.apis.response_usage import ResponseUsage
 from penstock.gateway.apis.sse import MAX_HELD_BYTES, SseBuffer
 from penstock.gateway.limits.shared_limit import Allocation, SharedLimit

@@ -13,7 +13,8 @@ from dataclasses import replace
 from penstock.core.routing.charge import CHARGES, Ending, ending_of, shows_answerable
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.retry import may_retry, needs_budget, tries_other_version
-from penstock.gateway.apis.openai import RETRY_AFTER_S, InferenceRequest, RequestError
+from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
+from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.lifecycle.cancellation import CancellationScope
 from penstock.gateway.lifecycle.timeline import RequestPhase

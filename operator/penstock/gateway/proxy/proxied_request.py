@@ -11,12 +11,8 @@ from functools import partial
 from penstock.core.canary.tenants import tenant_name
 from penstock.core.routing.apis import Api
 from penstock.core.routing.charge import Ending, ending_of_timeout
-from penstock.gateway.apis.openai import (
-    RETRY_AFTER_S,
-    InferenceRequest,
-    RequestError,
-    parse,
-)
+from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
+from penstock.gateway.apis.request import InferenceRequest, parse
 from penstock.gateway.http.client import ClientResponse, checked_headers, read_body
 from penstock.gateway.http.headers import (
     Scope,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from penstock.core.routing.charge import Ending, ending_of
 from penstock.core.routing.pick import Endpoint
-from penstock.gateway.apis.openai import error_event
+from penstock.gateway.apis.errors import error_event
 from penstock.gateway.apis.sse import has_data, without_usage_event
 from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.lifecycle.cancellation import CancellationScope, Phase

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.gateway.apis.openai import RequestError
+from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.http.headers import Scope
 from penstock.gateway.lifecycle.cancellation import Phase

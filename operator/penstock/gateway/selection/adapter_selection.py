@@ -10,7 +10,7 @@ from penstock.core.adapters.route import MAX_WAIT_S, Refuse, Wait
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.adapters.loads import AdapterLoad
-from penstock.gateway.apis.openai import RETRY_AFTER_S, RequestError
+from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Service
 from penstock.gateway.state.gateway_state import GatewayState

@@ -18,7 +18,7 @@ from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, p
 from penstock.core.routing.retry import needs_budget
 from penstock.gateway.admission.queue import QueueFull
 from penstock.gateway.admission.reservation import Reservation
-from penstock.gateway.apis.openai import RETRY_AFTER_S, RequestError
+from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.lifecycle.cancellation import CancellationScope
 from penstock.gateway.selection.adapter_selection import AdapterSelector
 from penstock.gateway.selection.failed_endpoints import FailedEndpoints

@@ -12,7 +12,7 @@ from typing import Self
 
 from penstock.core.routing.charge import CHARGES, Ending
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.gateway.apis.openai import RequestError
+from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.state.endpoint_state import EndpointStates
 
 

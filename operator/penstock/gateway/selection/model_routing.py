@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.route import ADAPTER, Backend, Mirror, RouteRule, first_match
 from penstock.core.routing.traffic_split import RolloutMirror
-from penstock.gateway.apis.openai import RETRY_AFTER_S, InferenceRequest, RequestError
+from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
+from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.http.headers import header_text
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Claim, Route, Service, Snapshot, Unknown

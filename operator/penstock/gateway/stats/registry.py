@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from penstock.clients.clock import unix_time
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
-from penstock.gateway.apis.openai import InferenceRequest
+from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Service, Snapshot
 from penstock.gateway.stats.adapter_stats import AdapterStatsRegistry

@@ -11,7 +11,7 @@ from penstock.core.routing.charge import (
     find_blamed_endpoints,
 )
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.gateway.apis.openai import RequestError
+from penstock.gateway.apis.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True)

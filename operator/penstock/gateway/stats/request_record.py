@@ -9,7 +9,7 @@ from penstock.core.routing.charge import shows_answerable
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.scaling.signals import attended_tokens
 from penstock.gateway.admission.reservation import Reservation
-from penstock.gateway.apis.openai import InferenceRequest
+from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.apis.response_usage import ResponseUsage
 from penstock.gateway.stats.adapter_request_record import AdapterRequestRecord
 from penstock.gateway.stats.adapter_stats import AdapterStats

@@ -6,7 +6,7 @@ import pytest
 from tests.gateway.stats.recorded_requests import Clock
 
 from penstock.core.routing.apis import CHAT, COMPLETIONS
-from penstock.gateway.apis.openai import parse
+from penstock.gateway.apis.request import parse
 from penstock.gateway.stats.request_record import RequestRecord
 from penstock.gateway.stats.service_stats import ServiceStats
 

@@ -7,7 +7,7 @@ from tests.gateway.stats.recorded_requests import ENGINE, POD, close, endpoint, 
 from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Side
-from penstock.gateway.apis.openai import RequestError
+from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.stats.adapter_stats import AdapterStats
 
 

@@ -1,20 +1,15 @@
-"""The part of OpenAI's wire format that the gateway needs: some request fields, models, errors."""
+"""Requests of an API: the fields that the gateway reads of a body."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pydantic_core import ValidationError
 
 from penstock.core.routing.affinity import Affinity, affinity_key
 from penstock.core.routing.apis import Api
-from penstock.core.routing.charge import Ending
+from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.apis.model_field import replace_model
 from penstock.gateway.apis.prompt_text import BYTES_PER_TOKEN, is_text_only, prompt_text_bytes
 from penstock.gateway.apis.request_schema import request_schema
-from penstock.gateway.snapshots.adapter import Adapter
-from penstock.gateway.snapshots.snapshot import Claim, Service, Snapshot
 
 # Assumed length of a response, for the estimate of KV cache use.
 ASSUMED_OUTPUT_TOKENS = 256
@@ -29,46 +24,6 @@ MAX_FIELDS = 200_000
 ENDS_OF_NAMES = (b'":', b'" ', b'"\n', b'"\r', b'"\t')
 # A `user` is an identifier. A longer one counts as absent: no ModelRoute matches it.
 MAX_USER_CHARACTERS = 512
-# Reasons of errors that have neither a reason nor a code, by status; of all others: invalid_request.
-REASONS = {
-    408: "timeout", 413: "too_large", 431: "too_large", 500: "internal", 502: "engines_failed",
-    503: "no_endpoint", 504: "timeout",
-}  # fmt: skip
-# `Retry-After` of a 503 that has no better estimate.
-RETRY_AFTER_S = 5
-
-
-class RequestError(Exception):
-    """A request that the gateway answers with an error of its own.
-
-    status: of HTTP. message: for the client. param, code: fields of OpenAI's error object; the status
-    if there is no code. retry_after_s: sent as `Retry-After`; None: not sent. reason: label of the
-    metric; empty: the code, else that of the status. ending: of the request; None: the status tells.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        retry_after_s: int | None = None,
-        reason: str = "",
-        ending: Ending | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.ending = ending
-        self.reason = reason or code or REASONS.get(status, "invalid_request")
-        self.status = status
-        self.message = message
-        self.param = param
-        self.code = code
-        self.retry_after_s = retry_after_s
-
-    def body(self) -> bytes:
-        """The body of the HTTP response, in OpenAI's form."""
-        return error_body(self.status, self.message, param=self.param, code=self.code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,68 +106,3 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         is_text_only=is_text_only(fields, api),
         hides_usage=is_stream and not (fields.get("stream_options") or {}).get("include_usage"),
     )
-
-
-def error_body(
-    status: int, message: str, *, param: str | None = None, code: str | None = None
-) -> bytes:
-    """OpenAI's error object as JSON. code: the status if None."""
-    error = {
-        "message": message,
-        "type": _error_type(status, code),
-        "param": param,
-        "code": code or status,
-    }
-    return json.dumps({"error": error}).encode()
-
-
-def error_event(status: int, message: str) -> bytes:
-    """The error event and the DONE event that end a stream which is cut off."""
-    error = {"message": message, "type": "upstream_error", "param": None, "code": status}
-    return b"data: " + json.dumps({"error": error}).encode() + b"\n\ndata: [DONE]\n\n"
-
-
-def models(snapshot: Snapshot) -> dict[str, Any]:
-    """The response of `GET /v1/models`."""
-    named = snapshot.models()
-    ids = {claim.key: name for name, claim in named if isinstance(claim, Service)}
-    return {"object": "list", "data": [_model_card(name, claim, ids) for name, claim in named]}
-
-
-class ModelList:
-    """The body of `GET /v1/models`, encoded once for each snapshot: of 2,000 adapters it takes 8 ms."""
-
-    def __init__(self) -> None:
-        self._snapshot: Snapshot | None = None
-        self._body = b""
-
-    def body(self, snapshot: Snapshot) -> bytes:
-        """Return the list as JSON."""
-        if self._snapshot is not snapshot:
-            self._snapshot, self._body = snapshot, json.dumps(models(snapshot)).encode()
-        return self._body
-
-
-def model(snapshot: Snapshot, name: str, claim: Claim) -> dict[str, Any]:
-    """The response of `GET /v1/models/NAME`."""
-    named = snapshot.models() if isinstance(claim, Adapter) else []
-    ids = {each.key: name for name, each in named if isinstance(each, Service)}
-    return _model_card(name, claim, ids)
-
-
-def _model_card(name: str, claim: Claim, ids: Mapping[str, str]) -> dict[str, Any]:
-    """Entry of the list of models. ids: name that clients use for each service, "namespace/name"."""
-    card = {"id": name, "object": "model", "created": claim.created_s, "owned_by": "penstock"}
-    if isinstance(claim, Adapter):
-        card |= {"root": claim.version.uri, "parent": ids.get(claim.parent)}
-    return card
-
-
-def _error_type(status: int, code: str | None) -> str:
-    if status == 404:
-        return "not_found_error"
-    if status in (502, 504):
-        return "upstream_error"
-    if status == 503:
-        return "overloaded_error" if code is None else "unavailable_error"
-    return "invalid_request_error" if status < 500 else "internal_error"

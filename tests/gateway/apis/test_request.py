@@ -1,4 +1,4 @@
-"""OpenAI's wire format: parsing requests, and the form of errors and of the list of models."""
+"""Parsing requests: the fields that the gateway reads, and bounds on bodies."""
 
 import json
 from dataclasses import replace
@@ -7,18 +7,8 @@ import pytest
 
 from penstock.core.routing.affinity import affinity_key
 from penstock.core.routing.apis import CHAT
-from penstock.gateway.apis.openai import (
-    MAX_CONTAINERS,
-    MAX_FIELDS,
-    MAX_USER_CHARACTERS,
-    ModelList,
-    RequestError,
-    error_body,
-    error_event,
-    models,
-    parse,
-)
-from penstock.gateway.snapshots.snapshot import Snapshot
+from penstock.gateway.apis.errors import RequestError
+from penstock.gateway.apis.request import MAX_CONTAINERS, MAX_FIELDS, MAX_USER_CHARACTERS, parse
 
 
 def body(**fields):
@@ -104,55 +94,3 @@ def test_with_model_rewrites_the_body():
     other = request.with_model("other")
     assert other.body == b'{"model": "other",  "x": 1}'
     assert other == replace(request, model="other", body=other.body)
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (400, "invalid_request_error"), (404, "not_found_error"), (405, "invalid_request_error"),
-        (499, "invalid_request_error"), (500, "internal_error"), (501, "internal_error"),
-        (502, "upstream_error"), (503, "overloaded_error"), (504, "upstream_error"),
-        (505, "internal_error"),
-    ],
-)  # fmt: skip
-def test_error_body(status, kind):
-    error = {"message": "no", "type": kind, "param": None, "code": status}
-    assert json.loads(error_body(status, "no")) == {"error": error}
-    kind = "unavailable_error" if status == 503 else kind
-    named = error | {"type": kind, "param": "model", "code": "c"}
-    assert json.loads(error_body(status, "no", param="model", code="c")) == {"error": named}
-    assert json.loads(RequestError(status, "no", param="model", code="c").body()) == {
-        "error": named
-    }
-
-
-def test_error_event():
-    first, second, end = error_event(504, "late").split(b"\n\n")
-    error = {"message": "late", "type": "upstream_error", "param": None, "code": 504}
-    assert json.loads(first.removeprefix(b"data: ")) == {"error": error}
-    assert (second, end) == (b"data: [DONE]", b"")
-
-
-def test_the_list_of_models_is_encoded_once_for_each_snapshot(make_service):
-    found, first, second = ModelList(), Snapshot((make_service(),)), Snapshot()
-    body = found.body(first)
-    assert json.loads(body) == models(first)
-    assert found.body(first) is body
-    assert json.loads(found.body(second)) == {"object": "list", "data": []}
-
-
-def test_models(make_service):
-    services = (
-        make_service(created_s=7),
-        make_service(namespace="other", created_s=8),
-        make_service(name="svc", served_name="Qwen3", created_s=9),
-    )
-    listed = models(Snapshot(services))
-    named = [("chat", 7), ("other/chat", 8), ("Qwen3", 9)]
-    assert listed == {
-        "object": "list",
-        "data": [
-            {"id": name, "object": "model", "created": created_s, "owned_by": "penstock"}
-            for name, created_s in named
-        ],
-    }
