@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from penstock.core.routing.apis import COMPLETIONS
 from penstock.gateway.app import EngineRoute
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -221,10 +222,10 @@ async def test_request_holds_nothing_while_an_error_of_the_gateway_is_sent(start
         await read.wait()
 
     scope = {
-        "type": "http", "path": "/v1/completions", "query_string": b"", "headers": [],
+        "type": "http", "path": COMPLETIONS.path, "query_string": b"", "headers": [],
         "client": ("10.0.0.1", 9),
     }  # fmt: skip
-    answering = asyncio.create_task(EngineRoute(state)(scope, receive, send))
+    answering = asyncio.create_task(EngineRoute(state, COMPLETIONS)(scope, receive, send))
     await until(lambda: sent)
     assert (state.limits.connections.held, state.limits.body_bytes.held) == (0, 0)
     read.set()
