@@ -1,13 +1,20 @@
 """Evidence between two scrapes is the difference of their counters."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.canary.evidence import COUNTERS, NO_REQUESTS, NUM_BINS, NUM_TPOT_BINS, Arm
+from penstock.core.canary.evidence import (
+    BINNED,
+    COUNTERS,
+    MOMENTS,
+    NO_REQUESTS,
+    NUM_BINS,
+    Arm,
+)
 from penstock.core.canary.moments import NOTHING, Moments
 
 moments = st.lists(st.floats(-14, 14), max_size=4).map(Moments.of)
@@ -22,21 +29,28 @@ def binned(num_bins):
 counters = {name: st.integers(0, 1000) for name in COUNTERS}
 arms = st.builds(
     Arm,
-    ttft=binned(NUM_BINS),
-    tpot=binned(NUM_TPOT_BINS),
-    overall=moments,
-    output=moments,
+    **{name: binned(len(getattr(NO_REQUESTS, name))) for name in BINNED},
+    **dict.fromkeys(MOMENTS, moments),
     **counters,
 )
 
 
+def all_moments(arm):
+    binned = [each for name in BINNED for each in getattr(arm, name)]
+    return [*binned, *(getattr(arm, name) for name in MOMENTS)]
+
+
 def numbers(arm):
     """All of it, as one flat list."""
-    every = (*arm.ttft, *arm.tpot, arm.overall, arm.output)
     return [
         *(getattr(arm, name) for name in COUNTERS),
-        *(number for m in every for number in (m.n, m.total, m.squares)),
+        *(number for m in all_moments(arm) for number in (m.n, m.total, m.squares)),
     ]
+
+
+def test_every_field_has_one_kind():
+    names = [*COUNTERS, *MOMENTS, *BINNED, "tenants"]
+    assert sorted(names) == sorted(each.name for each in fields(Arm))
 
 
 @given(arms, arms)
@@ -52,8 +66,7 @@ def test_what_was_added_is_what_came_since(before, gained):
 def test_no_part_of_a_difference_is_negative(before, after):
     gained = after.increase_over(before)
     assert all(getattr(gained, name) >= 0 for name in COUNTERS)
-    moments = (*gained.ttft, *gained.tpot, gained.overall, gained.output)
-    assert all(m.n >= 0 and m.squares >= 0 for m in moments)
+    assert all(m.n >= 0 and m.squares >= 0 for m in all_moments(gained))
 
 
 @given(arms, st.sampled_from(COUNTERS))
