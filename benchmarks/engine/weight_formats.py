@@ -119,7 +119,7 @@ def make_step(
     token_ids = torch.randint(0, shape.vocab_size, (len(positions),))
 
     def step() -> torch.Tensor:
-        attend = GatheredAttention(spans, slots, cache_shape=torch.Size(sizes), dtype=dtype)
+        attend = GatheredAttention(spans, slots, dtype=dtype)
         hidden = model(token_ids, positions, attend, caches)
         return model.logits(hidden[-len(spans) :])
 

@@ -73,10 +73,7 @@ def test_a_mixed_batch_equals_one_token_at_a_time(
     num_tokens = sum(span.num_tokens for span in spans)
     slots = torch.tensor([slot(s, p) for s in spans for p in range(s.start, s.end)])
     is_quantized = kv_dtype != torch.float32
-    attend = GatheredAttention(
-        spans, slots, cache_shape=SHAPE, dtype=torch.float32,
-        is_quantized=is_quantized,
-    )  # fmt: skip
+    attend = GatheredAttention(spans, slots, dtype=torch.float32, is_quantized=is_quantized)
     for shape in SHAPES:
         full = torch.randn(SHAPE)
         cache = KVCache(*quantize_kv(full, kv_dtype)) if is_quantized else KVCache(full, None)
@@ -149,9 +146,7 @@ def test_what_a_row_does_not_see_may_be_no_number(
     def attended() -> torch.Tensor:
         is_quantized = kv_dtype != torch.float32
         cache = KVCache(*quantize_kv(full, kv_dtype)) if is_quantized else KVCache(full, None)
-        attend = GatheredAttention(
-            spans, slots, cache_shape=SHAPE, dtype=torch.float32, is_quantized=is_quantized
-        )
+        attend = GatheredAttention(spans, slots, dtype=torch.float32, is_quantized=is_quantized)
         return attend(QKV(q, k, v), cache, shape)
 
     expected = attended()

@@ -230,8 +230,7 @@ from penstock_engine.layers.attention import AttentionShape, QKV, Span
 from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.kv_cache import KVCache
 ends, num_new, num_blocks = {ends}, {num_new}, 16 * 512
-shape = torch.Size((2, num_blocks + 1, 16, 2, 64))
-cache = KVCache.zeros(tuple(shape), torch.int8, is_scaled=True, device="cpu")
+cache = KVCache.zeros((2, num_blocks + 1, 16, 2, 64), torch.int8, is_scaled=True, device="cpu")
 cache.numbers.random_(-100, 100)
 cache.scales.fill_(0.01)
 spans = [
@@ -240,9 +239,7 @@ spans = [
 slots = torch.arange(len(ends) * num_new)
 heads = QKV(*(torch.randn(len(slots), size, 64) for size in (14, 2, 2)))
 def attend():
-    step = GatheredAttention(
-        spans, slots, cache_shape=shape, dtype=torch.float32, is_quantized=True
-    )
+    step = GatheredAttention(spans, slots, dtype=torch.float32, is_quantized=True)
     step(heads, cache, AttentionShape(0.1))
 attend()
 print(peak_of(attend))

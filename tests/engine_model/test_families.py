@@ -48,7 +48,7 @@ def engine_logits(model_dir: Path, dtype: torch.dtype = torch.float32) -> torch.
         positions = torch.arange(start, end)
         attend = GatheredAttention(
             [Span(start, end, tuple(range(num_blocks)))], positions,
-            cache_shape=shape, dtype=dtype,
+            dtype=dtype,
         )  # fmt: skip
         hidden = model(torch.tensor(PROMPT[start:end]), positions, attend, caches)
         parts.append(model.logits(hidden))

@@ -76,8 +76,8 @@ def test_attention_is_hardly_changed(kv_dtype: torch.dtype, bound: float) -> Non
             cache = KVCache.zeros(SHAPE, used, is_scaled=used != torch.float32, device="cpu")
             kv_write_reference(k, v, cache.numbers, torch.arange(40), cache.scales)
             attend = GatheredAttention(
-                [span], torch.arange(start, end), cache_shape=torch.Size(SHAPE),
-                dtype=torch.float32, is_quantized=used != torch.float32,
+                [span], torch.arange(start, end), dtype=torch.float32,
+                is_quantized=used != torch.float32,
             )  # fmt: skip
             outputs.append(attend(QKV(q, k[start:end], v[start:end]), cache, AttentionShape(0.25)))
         exact, rounded = outputs

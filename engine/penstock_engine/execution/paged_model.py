@@ -180,7 +180,6 @@ class PagedModel:
         return GatheredAttention(
             spans,
             slots,
-            cache_shape=self._caches[0].numbers.shape,
             dtype=self._dtype,
             is_quantized=self._is_quantized,
         )

@@ -21,67 +21,68 @@ MIN_BUCKET_TOKENS = 256
 
 
 class GatheredAttention:
-    """Attention in torch for one step. For each window size, it is planned once, in parts of the rows."""
+    """Attention in torch for one step, planned in parts of the rows: once for each window and cache shape."""
 
     def __init__(
         self,
         spans: Sequence[Span],
         slots: torch.Tensor,
         *,
-        cache_shape: torch.Size,
         dtype: torch.dtype,
         is_quantized: bool = False,
     ) -> None:
         """spans: single tokens by ascending end, then chunks. slots: int64 [tokens], of the cache.
 
-        cache_shape: of one layer's cache, [2, blocks, block_size, kv_heads, head_dim]; the last
-        block holds zeros and belongs to no sequence. is_quantized: whether the cache is quantized.
-        Each token then attends to the cached values, even its own, so that results do not depend on
-        how a prompt is split into chunks.
+        The last block of each cache holds zeros and belongs to no sequence. is_quantized: whether the
+        caches are quantized. Each token then attends to the cached values, even its own, so that
+        results do not depend on how a prompt is split into chunks.
         """
-        self._spans = spans
-        self._slots = slots
-        self._cache_shape = cache_shape
+        self.spans = spans
+        self.slots = slots
         self._dtype = dtype
         self._is_quantized = is_quantized
         self._longest = max(span.end for span in spans)
-        self._plans: dict[int | None, list[tuple[slice, Part]]] = {}
+        self._plans: dict[tuple[int | None, torch.Size], list[tuple[slice, Part]]] = {}
         # All parts and layers share a buffer, so that its pages are faulted in only once per step.
         self._buffer = torch.empty(0, dtype=dtype)
 
     def __call__(self, heads: QKV, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
-        kv_write_reference(heads.k, heads.v, cache.numbers, self._slots, cache.scales)
+        kv_write_reference(heads.k, heads.v, cache.numbers, self.slots, cache.scales)
         window_tokens = shape.window_tokens
         if window_tokens is not None and window_tokens >= self._longest:
             window_tokens = None
-        if window_tokens not in self._plans:
-            self._plans[window_tokens] = self._plan(window_tokens)
+        key = (window_tokens, cache.numbers.shape)
+        if key not in self._plans:
+            self._plans[key] = self._plan(*key)
         output = torch.empty(heads.q.shape, dtype=heads.q.dtype, device=heads.q.device)
-        for rows, attend in self._plans[window_tokens]:
+        for rows, attend in self._plans[key]:
             gathered = None if attend.blocks is None else self._gather(cache, attend.blocks)
             output[rows] = attend(heads.select(rows), gathered, shape)
         return output
 
     def _gather(self, cache: KVCache, blocks: torch.Tensor) -> torch.Tensor:
-        shape = (2, len(blocks), *self._cache_shape[2:])
-        gathered = self._buffer[: torch.Size(shape).numel()].view(shape)
+        num_vectors, _, *block_shape = cache.numbers.shape
+        shape = torch.Size((num_vectors, len(blocks), *block_shape))
+        gathered = self._buffer[: shape.numel()].view(shape)
         cache.gather(blocks, gathered)
         return gathered
 
-    def _plan(self, window_tokens: int | None) -> "list[tuple[slice, Part]]":
+    def _plan(
+        self, window_tokens: int | None, cache_shape: torch.Size
+    ) -> "list[tuple[slice, Part]]":
         parts: list[tuple[slice, Part]] = []
-        num_singles = sum(1 for span in self._spans if span.num_tokens == 1)
-        singles = self._spans[:num_singles]
-        _, _, block_size, num_kv_heads, head_dim = self._cache_shape
-        token_numbers = 2 * num_kv_heads * head_dim
+        num_singles = sum(1 for span in self.spans if span.num_tokens == 1)
+        singles = self.spans[:num_singles]
+        num_vectors, _, block_size, num_heads, head_dim = cache_shape
+        token_numbers = num_vectors * num_heads * head_dim
         if singles:
             max_tokens = GATHERED_AT_ONCE_BYTES // (token_numbers * self._dtype.itemsize)
             lengths = [span.end - span.first_visible(window_tokens) for span in singles]
             for rows in buckets(lengths, max_tokens):
-                padded = PaddedDecode(singles[rows], window_tokens, self._cache_shape, self._dtype)
+                padded = PaddedDecode(singles[rows], window_tokens, cache_shape, self._dtype)
                 parts.append((rows, padded))
         row = num_singles
-        for span in self._spans[num_singles:]:
+        for span in self.spans[num_singles:]:
             rows = slice(row, row + span.num_tokens)
             chunk = ChunkAttention(span, window_tokens, block_size, is_quantized=self._is_quantized)
             parts.append((rows, chunk))
