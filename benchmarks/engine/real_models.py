@@ -160,7 +160,7 @@ class Text:
 
 def configurations(place: Path) -> dict[str, dict[str, Any]]:
     """Options of `generate` by the name of the configuration, all with float32 weights."""
-    num_ranks = 3 if ModelConfig.load(place).num_heads % 2 else 2
+    num_ranks = 3 if ModelConfig.load(place).layers[0].attention.num_heads % 2 else 2
     draft = SpeculationConfig(method="draft_model", num_speculative_tokens=3, model=str(place))
     prompt_blocks = -(-max(PROMPT_TOKENS) // BLOCK_SIZE)
     return {

@@ -104,9 +104,9 @@ def make_step(
     model: DecoderForCausalLM, shape: ModelConfig, dtype: torch.dtype, spans: list[Span]
 ) -> Callable[[], torch.Tensor]:
     num_blocks = 1 + max(block for span in spans for block in span.block_table)
-    sizes = (2, num_blocks, BLOCK_SIZE, shape.num_kv_heads, shape.head_dim)
     caches = [
-        KVCache.zeros(sizes, dtype, is_scaled=False, device="cpu") for _ in range(shape.num_layers)
+        KVCache.zeros(spec.shape(num_blocks, BLOCK_SIZE), dtype, is_scaled=False, device="cpu")
+        for spec in model.shard.kv_specs
     ]
     positions = torch.tensor([p for span in spans for p in range(span.start, span.end)])
     slots = torch.tensor(

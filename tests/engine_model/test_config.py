@@ -10,8 +10,10 @@ import pytest
 import transformers
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.models.attention import GroupedQueryAttention
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.registry import FAMILIES
+from penstock_engine.models.shard import unsharded
 
 CONFIG: dict[str, Any] = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -30,9 +32,13 @@ CONFIG: dict[str, Any] = {
 
 def test_a_plain_config() -> None:
     config = ModelConfig.parse(CONFIG, {"eos_token_id": [8, 9]})
-    assert (config.head_dim, config.num_kv_heads, config.num_layers) == (32, 2, 2)
+    assert [layer.attention for layer in config.layers] == [
+        GroupedQueryAttention(
+            num_heads=4, num_kv_heads=2, head_dim=32, hidden_size=64, has_qk_norm=True
+        )
+    ] * 2
     assert config.eos_token_ids == {7, 8, 9}
-    assert config.kv_bytes_per_token(2) == 2 * 2 * 2 * 32 * 2
+    assert unsharded(config).kv_block_bytes(1, 2) == 2 * 2 * 2 * 32 * 2
 
 
 # Published models, abridged: what their config.json says beside sizes.

@@ -40,16 +40,15 @@ def engine_logits(model_dir: Path, dtype: torch.dtype = torch.float32) -> torch.
     model = DecoderForCausalLM(config, max_positions=len(PROMPT), dtype=dtype, device="cpu")
     load_weights(model, model_dir, config.family.names, dtype, "cpu")
     num_blocks = -(-len(PROMPT) // BLOCK_SIZE)
-    shape = torch.Size((2, num_blocks, BLOCK_SIZE, config.num_kv_heads, config.head_dim))
-    caches = [KVCache(torch.zeros(shape, dtype=dtype), None) for _ in config.layers]
+    shapes = [layer.attention.kv.shape(num_blocks, BLOCK_SIZE) for layer in config.layers]
+    caches = [KVCache(torch.zeros(shape, dtype=dtype), None) for shape in shapes]
     first = len(PROMPT) - 10
     parts = []
     for start, end in [(0, first), *((i, i + 1) for i in range(first, len(PROMPT)))]:
         positions = torch.arange(start, end)
         attend = GatheredAttention(
-            [Span(start, end, tuple(range(num_blocks)))], positions,
-            dtype=dtype,
-        )  # fmt: skip
+            [Span(start, end, tuple(range(num_blocks)))], positions, dtype=dtype
+        )
         hidden = model(torch.tensor(PROMPT[start:end]), positions, attend, caches)
         parts.append(model.logits(hidden))
     return torch.cat(parts).float()

@@ -11,9 +11,10 @@ from benchmarks.engine.greedy_equality import FAMILIES
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock_engine.checkpoints.tensor_shard import split_evenly
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.models.shard import Layout, Shard, make_shards, split_evenly, stages
+from penstock_engine.models.shard import Layout, Shard, make_shards, stages, unsharded
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "vocab_size": 1000, "hidden_size": 64,
@@ -60,9 +61,17 @@ def test_more_ranks_than_kv_heads_repeat_them(
 ) -> None:
     """A KV head is beside exactly the query heads that read it: 0-3 read the first, 4-7 the second."""
     cut = make_shards(config(LLAMA), Layout(num_ranks))
-    assert [tuple(shard.kv_heads.local) for shard in cut] == heads_of_rank
+    assert [tuple(heads(shard, "k_proj")) for shard in cut] == heads_of_rank
     for shard in cut:
-        assert {head // 4 for head in shard.heads.local} == set(shard.kv_heads.local)
+        assert {head // 4 for head in heads(shard, "q_proj")} == {*heads(shard, "k_proj")}
+
+
+def heads(shard: Shard, product: str) -> range:
+    """Heads of the first layer's product on a rank."""
+    split = shard.tensor_shard(f"model.layers.0.self_attn.{product}.weight")
+    assert split is not None
+    rows, size = split.ranges[0].local, shard.config.layers[0].attention.head_dim
+    return range(rows.start // size, rows.stop // size)
 
 
 def test_experts_are_shared_out_whole_or_in_width() -> None:
@@ -124,12 +133,14 @@ def test_every_tensor_is_held_as_often_as_it_must_be(
 
 
 def repeats_kv(shard: Shard) -> bool:
-    return len(shard.kv_heads) / shard.kv_heads.total > len(shard.heads) / shard.heads.total
+    return shard.num_ranks > shard.config.layers[0].attention.kv.num_heads
 
 
 def test_keys_and_values_are_counted_where_they_are() -> None:
     model = config(LLAMA)
-    in_heads = [shard.kv_bytes_per_token(2) for shard in make_shards(model, Layout(2, 3))]
-    assert sum(in_heads) == model.kv_bytes_per_token(2)
-    repeated = [shard.kv_bytes_per_token(2) for shard in make_shards(model, Layout(4))]
-    assert sum(repeated) == 2 * model.kv_bytes_per_token(2)
+    whole = unsharded(model).kv_block_bytes(16, 2)
+    assert whole == 16 * 6 * 2 * 2 * 8 * 2
+    in_heads = [shard.kv_block_bytes(16, 2) for shard in make_shards(model, Layout(2, 3))]
+    assert sum(in_heads) == whole
+    repeated = [shard.kv_block_bytes(16, 2) for shard in make_shards(model, Layout(4))]
+    assert sum(repeated) == 2 * whole

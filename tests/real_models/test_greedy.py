@@ -77,7 +77,7 @@ def test_it_guesses_its_own_tokens(real_model: Any) -> None:
 
 
 def test_ranks_that_share_each_layer_change_nothing(real_model: Any) -> None:
-    num_ranks = 3 if ModelConfig.load(real_model.gguf).num_heads % 2 else 2
+    num_ranks = 3 if ModelConfig.load(real_model.gguf).layers[0].attention.num_heads % 2 else 2
     outputs, _ = generate(
         real_model.gguf, real_model.prompts[:5], NEW_TOKENS, layout=Layout(num_ranks)
     )

@@ -25,6 +25,19 @@ class ShardRange:
         return ShardRange(range(self.local.start * size, self.local.stop * size), self.total * size)
 
 
+def split_evenly(total: int, index: int, count: int) -> ShardRange:
+    """The index-th of `count` consecutive ranges of nearly equal length that cover [0, total)."""
+    return ShardRange(range(total * index // count, total * (index + 1) // count), total)
+
+
+def split_heads(num_heads: int, index: int, num_ranks: int) -> ShardRange:
+    """Heads of a rank. If there are more ranks than heads, several ranks have the same one."""
+    if num_ranks <= num_heads:
+        return split_evenly(num_heads, index, num_ranks)
+    head = num_heads * index // num_ranks
+    return ShardRange(range(head, head + 1), num_heads)
+
+
 class Sliceable(Protocol):
     """A tensor or quantized matrix that can be sliced as torch.Tensor.narrow does."""
 

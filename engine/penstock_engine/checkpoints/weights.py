@@ -34,6 +34,9 @@ PACKED: Mapping[str, tuple[str, ...]] = {
     "gate_up_proj": ("gate_proj", "up_proj"),
 }
 
+# Products whose inputs are split over ranks, and whose partial sums are added up; others split their outputs.
+ROW_PARALLEL = ("o_proj", "down_proj")
+
 # Projections that are quantized while loading; they have most of the parameters. Embedding, norms, head
 # and routers are not quantized: they are small, or lose more accuracy.
 PRODUCTS = (

@@ -64,22 +64,22 @@ class PagedModel:
         self._stages = stages
         kv_dtype: torch.dtype = getattr(torch, config.kv_dtype or config.dtype)
         self._is_quantized = kv_dtype != self._dtype
-        shard = model.shard
         self._caches = [
             KVCache.zeros(
                 # The additional last block holds zeros: padding reads it.
-                (2, config.num_blocks + 1, config.block_size, len(shard.kv_heads),
-                 self.config.head_dim),
-                kv_dtype, is_scaled=self._is_quantized, device=device,
+                spec.shape(config.num_blocks + 1, config.block_size),
+                kv_dtype,
+                is_scaled=self._is_quantized,
+                device=device,
             )
-            for _ in shard.layers
-        ]  # fmt: skip
+            for spec in model.shard.kv_specs
+        ]
         self._parts = [part for cache in self._caches for part in cache.parts]
         self._host_blocks = None
         if config.num_host_blocks and self._parts:
             self._host_blocks = HostBlocks(self._parts, config.num_host_blocks)
         max_adapters = config.max_adapters
-        self.adapters = Adapters(model, shard, device, max_adapters) if max_adapters else None
+        self.adapters = Adapters(model, model.shard, device, max_adapters) if max_adapters else None
         self._graphs = self._make_graphs(config)
         # Token ids, positions and slots share a buffer, so that one copy to the device is enough.
         self._staging = np.zeros((3, config.max_num_batched_tokens), dtype=np.int64)
@@ -177,12 +177,7 @@ class PagedModel:
         spans = [Span(s.start, s.end, s.block_table) for s in sequences]
         if operations(self.device).has_kernels:
             return PagedAttention.of(spans, slots, self._block_size)
-        return GatheredAttention(
-            spans,
-            slots,
-            dtype=self._dtype,
-            is_quantized=self._is_quantized,
-        )
+        return GatheredAttention(spans, slots, dtype=self._dtype, is_quantized=self._is_quantized)
 
     @property
     def vocab_size(self) -> int:

@@ -13,11 +13,11 @@ DECODE_NUMBERS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """Keys (index 0) and values (index 1) of one layer, in blocks.
+    """Vectors of one layer's tokens, in blocks: keys at index 0 and values at index 1.
 
-    numbers: [2, blocks, block_size, kv_heads, head_dim], of the model's dtype, int8 or float8_e4m3fn.
-    scales: float32 [2, blocks, block_size, kv_heads], which multiply int8 and float8 numbers; None
-    for the model's dtype.
+    numbers: [vectors, blocks, block_size, heads, head_dim], of the model's dtype, int8 or
+    float8_e4m3fn. scales: float32 [vectors, blocks, block_size, heads], which multiply int8 and float8
+    numbers; None for the model's dtype.
     """
 
     numbers: torch.Tensor
@@ -25,10 +25,9 @@ class KVCache:
 
     @classmethod
     def zeros(
-        cls, shape: tuple[int, int, int, int, int], dtype: torch.dtype, *, is_scaled: bool,
-        device: str,
-    ) -> "KVCache":  # fmt: skip
-        """Create a cache of zeros, because padding reads blocks that are never written.
+        cls, shape: tuple[int, ...], dtype: torch.dtype, *, is_scaled: bool, device: str
+    ) -> "KVCache":
+        """Create a cache of zeros, because padding reads blocks that are never written. shape: of numbers.
 
         On the CPU, blocks become resident memory when they are first written.
         """
@@ -48,7 +47,7 @@ class KVCache:
     def gather(self, blocks: torch.Tensor, gathered: torch.Tensor) -> None:
         """Copy blocks into `gathered`, dequantized.
 
-        blocks: int64 [n]. gathered: [2, n, block_size, kv_heads, head_dim] of the model's dtype.
+        blocks: int64 [n]. gathered: [vectors, n, block_size, heads, head_dim] of the model's dtype.
         """
         for index, (pool, target) in enumerate(zip(self.numbers, gathered, strict=True)):
             if self.scales is None:

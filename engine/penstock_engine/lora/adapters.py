@@ -28,11 +28,12 @@ from penstock_engine.lora.lora_product import (
     Section,
     TorchRowSelection,
 )
+from penstock_engine.models.attention import weight_shapes
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import Shard
 
-# Projections that an adapter can change: those of attention and of dense MLPs.
-ADAPTABLE = ("qkv_proj", "o_proj", "gate_up_proj", "up_proj", "down_proj")
+# Projections of dense MLPs. An adapter can change them, and all projections of attention.
+MLP_PRODUCTS = ("gate_up_proj", "up_proj", "down_proj")
 
 
 class LoraLinear(nn.Module):
@@ -71,9 +72,11 @@ class Adapters:
         self._active: OrderedDict[str, int] = OrderedDict()  # slots on the device
         self._free = list(range(max_active))
         self.targets = targets_of(shard.config)
+        kinds = (weight_shapes(layer.attention, is_packed=True) for layer in shard.config.layers)
+        adaptable = {*MLP_PRODUCTS, *(name for shapes in kinds for name in shapes)}
         for path, module in list(model.named_modules()):
             for leaf, child in list(module.named_children()):
-                if leaf in ADAPTABLE and isinstance(child, Linear):
+                if leaf in adaptable and isinstance(child, Linear):
                     sections = self._sections(path, leaf, child)
                     product = LoraLinear(child, self._selection.product(sections))
                     setattr(module, leaf, product)
@@ -134,11 +137,9 @@ class Adapters:
     def _sections(self, path: str, leaf: str, product: Linear) -> list[Section]:
         shard = self._shard
         parts = (leaf,) if shard.config.family.is_packed else PACKED.get(leaf, (leaf,))
-        if leaf == "qkv_proj" and len(parts) > 1:
-            heads = (len(shard.heads), len(shard.kv_heads), len(shard.kv_heads))
-            widths = [count * shard.config.head_dim for count in heads]
-        else:
-            widths = [product.num_outputs // len(parts)] * len(parts)
+        widths = [product.num_outputs]
+        if len(parts) > 1 and (split := shard.tensor_shard(f"{path}.{leaf}.weight")) is not None:
+            widths = [len(shard_range) for shard_range in split.ranges]
         sections, first = [], 0
         for part, width in zip(parts, widths, strict=True):
             target = renamed(f"{path}.{part}", shard.config.family.names)
@@ -150,19 +151,14 @@ class Adapters:
 def targets_of(config: ModelConfig) -> dict[str, tuple[int, int]]:
     """Shapes (outputs, inputs) of all projections that can be adapted, by the checkpoint's name."""
     hidden, width = config.hidden_size, config.intermediate_size
-    heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    attention = {
-        "q_proj": (heads, hidden), "k_proj": (kv_heads, hidden), "v_proj": (kv_heads, hidden),
-        "o_proj": (hidden, heads),
-    }  # fmt: skip
     mlp = {"gate_proj": (width, hidden), "up_proj": (width, hidden), "down_proj": (hidden, width)}
     if config.family.mlp == "plain":
         del mlp["gate_proj"]
     if config.family.is_packed:
-        attention = {"qkv_proj": (heads + 2 * kv_heads, hidden), "o_proj": (hidden, heads)}
         mlp = {"gate_up_proj": (2 * width, hidden), "down_proj": (hidden, width)}
     targets = {}
     for index, layer in enumerate(config.layers):
+        attention = weight_shapes(layer.attention, is_packed=config.family.is_packed)
         halves = (
             {"self_attn": attention} if layer.has_experts else {"self_attn": attention, "mlp": mlp}
         )

@@ -43,8 +43,10 @@ class MemoryBudget:
 
     @property
     def gathered_token_bytes(self) -> int:
-        """Bytes of one token's keys and values in one layer, in the model's number type."""
-        return 2 * self.model.num_kv_heads * self.model.head_dim * self.item_bytes
+        """Bytes of one token in the largest layer of the KV cache, in the model's number type."""
+        block_size = self.config.block_size
+        specs = (layer.attention.kv for layer in self.model.layers)
+        return max(spec.block_bytes(block_size, self.item_bytes) for spec in specs) // block_size
 
     def free_bytes(self, max_model_len: int) -> int:
         """Bytes that are left for the KV cache. Raises ModelError if they are too few."""

@@ -16,7 +16,7 @@ from penstock_engine.memory.model_files import (
 )
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.parameters import draft_head_parameters
-from penstock_engine.models.shard import make_shards
+from penstock_engine.models.shard import make_shards, unsharded
 from penstock_engine.options.config import EngineConfig
 from penstock_engine.options.flag_values import FIT
 
@@ -66,7 +66,7 @@ class _Needs:
     kv_dtype: str
     max_model_len: int
     weights_bytes: int
-    kv_bytes_per_token: int
+    block_bytes: int
     num_host_blocks: int
     window_tokens: int | None
     fixed_bytes: int
@@ -110,16 +110,15 @@ def _needs(config: EngineConfig, device_name: str) -> _Needs:
     kv_dtype = device.KV_DTYPES.get(config.kv_cache_dtype, dtype)
     kv_bytes = (device.DTYPE_BYTES[kv_dtype], 0 if kv_dtype == dtype else device.KV_SCALE_BYTES)
     rank_weights_bytes = [part.local_size(tensor_bytes) for part in parts]
-    rank_per_token = [part.kv_bytes_per_token(*kv_bytes) for part in parts]
+    rank_block_bytes = [part.kv_block_bytes(config.block_size, *kv_bytes) for part in parts]
     windows = [model.window_tokens]
     if config.draft_model_dir is not None:
         draft, draft_bytes = _draft(config, config.draft_model_dir, dtype, model, max_model_len)
         rank_weights_bytes[0] += draft_bytes
-        rank_per_token[0] += draft.kv_bytes_per_token(*kv_bytes)
+        rank_block_bytes[0] += unsharded(draft).kv_block_bytes(config.block_size, *kv_bytes)
         windows.append(draft.window_tokens)
     together = sum if device_name == "cpu" else max
-    weights_bytes, per_token = together(rank_weights_bytes), together(rank_per_token)
-    block_bytes = config.block_size * per_token
+    weights_bytes, block_bytes = together(rank_weights_bytes), together(rank_block_bytes)
     requested_kv_bytes = config.kv_cache_memory_bytes
     if config.num_gpu_blocks_override is not None:
         requested_kv_bytes = config.num_gpu_blocks_override * block_bytes
@@ -129,7 +128,7 @@ def _needs(config: EngineConfig, device_name: str) -> _Needs:
         fixed_bytes += num_host_blocks * block_bytes
     return _Needs(
         model=model, dtype=dtype, kv_dtype=kv_dtype, max_model_len=max_model_len,
-        weights_bytes=weights_bytes, kv_bytes_per_token=per_token, num_host_blocks=num_host_blocks,
+        weights_bytes=weights_bytes, block_bytes=block_bytes, num_host_blocks=num_host_blocks,
         window_tokens=None if None in windows else max(filter(None, windows)),
         fixed_bytes=fixed_bytes, requested_kv_bytes=requested_kv_bytes,
     )  # fmt: skip
@@ -161,24 +160,24 @@ def _plan(
         fixed_bytes=needs.fixed_bytes, requested_kv_bytes=needs.requested_kv_bytes,
         item_bytes=device.DTYPE_BYTES[needs.dtype],
     )  # fmt: skip
-    max_model_len, per_token = needs.max_model_len, needs.kv_bytes_per_token
+    max_model_len, block_bytes = needs.max_model_len, needs.block_bytes
     if config.max_model_len == FIT:
-        max_model_len = min(max_model_len, _fitting_length(budget, max_model_len, per_token))
+        max_model_len = min(max_model_len, _fitting_length(budget, max_model_len, block_bytes))
     free_bytes = budget.free_bytes(max_model_len)
     if device_name == "cpu" and config.gpu_memory_utilization is None:
         # Other programs use the same memory.
         cap_bytes = device.shared_kv_bytes(memory.total_bytes)
         longest_blocks = -(-max_model_len // config.block_size)
-        free_bytes = min(free_bytes, max(cap_bytes, longest_blocks * config.block_size * per_token))
+        free_bytes = min(free_bytes, max(cap_bytes, longest_blocks * block_bytes))
     return MemoryPlan(
         model=needs.model,
         device=device_name,
         dtype=needs.dtype,
         max_model_len=max_model_len,
-        num_blocks=_num_blocks(budget, max_model_len, per_token, free_bytes),
+        num_blocks=_num_blocks(budget, max_model_len, block_bytes, free_bytes),
         block_size=config.block_size,
         weights_bytes=needs.weights_bytes,
-        kv_bytes_per_token=per_token,
+        kv_bytes_per_token=block_bytes // config.block_size,
         num_host_blocks=needs.num_host_blocks,
         kv_dtype=needs.kv_dtype,
         window_tokens=needs.window_tokens,
@@ -187,21 +186,19 @@ def _plan(
     )
 
 
-def _fitting_length(budget: MemoryBudget, max_model_len: int, kv_bytes_per_token: int) -> int:
+def _fitting_length(budget: MemoryBudget, max_model_len: int, block_bytes: int) -> int:
     """Length in tokens of the longest sequence that the KV cache has room for; at least one block."""
     block_size, requested_kv_bytes = budget.config.block_size, budget.requested_kv_bytes
     if budget.device_name == "cuda":
-        fitting = (requested_kv_bytes or budget.free_bytes(max_model_len)) // kv_bytes_per_token
+        num_blocks = (requested_kv_bytes or budget.free_bytes(max_model_len)) // block_bytes
     else:
         # Attention's gather buffer grows with the longest sequence as well.
         free_bytes = budget.free_bytes(block_size) - device.GATHERED_AT_ONCE_BYTES
-        fitting = max(0, free_bytes) // (kv_bytes_per_token + budget.gathered_token_bytes)
-        fitting = (
-            min(fitting, requested_kv_bytes // kv_bytes_per_token)
-            if requested_kv_bytes
-            else fitting
-        )
-    return max(fitting // block_size * block_size, block_size)
+        gathered_bytes = block_size * budget.gathered_token_bytes
+        num_blocks = max(0, free_bytes) // (block_bytes + gathered_bytes)
+        if requested_kv_bytes:
+            num_blocks = min(num_blocks, requested_kv_bytes // block_bytes)
+    return max(num_blocks, 1) * block_size
 
 
 def _adapter_bytes(config: EngineConfig, model: ModelConfig, device_name: str, dtype: str) -> int:
@@ -278,12 +275,10 @@ def _draft_head(
     return head, sum(tensor_bytes.values())
 
 
-def _num_blocks(
-    budget: MemoryBudget, max_model_len: int, kv_bytes_per_token: int, free_bytes: int
-) -> int:
+def _num_blocks(budget: MemoryBudget, max_model_len: int, block_bytes: int, free_bytes: int) -> int:
     """Number of blocks of the KV cache. Raises ModelError if a sequence of max_model_len does not fit."""
     block_size, requested_kv_bytes = budget.config.block_size, budget.requested_kv_bytes
-    num_blocks = (requested_kv_bytes or free_bytes) // (kv_bytes_per_token * block_size)
+    num_blocks = (requested_kv_bytes or free_bytes) // block_bytes
     longest_blocks = -(-max_model_len // block_size)
     if requested_kv_bytes is None:
         # More blocks than max_num_seqs requests of maximum length need would never be used.
@@ -291,7 +286,7 @@ def _num_blocks(
     if num_blocks >= longest_blocks:
         return num_blocks
     fitting = num_blocks * block_size
-    kv_bytes = longest_blocks * block_size * kv_bytes_per_token
+    kv_bytes = longest_blocks * block_bytes
     if requested_kv_bytes is not None:
         advice = f"set spec.engine.kvCache.memory to at least {-(-kv_bytes // MIB)}Mi"
     else:

@@ -58,9 +58,6 @@ class ModelConfig:
     vocab_size: int
     hidden_size: int
     intermediate_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
     norm_eps: float
     activation: Activation
     biases: frozenset[Biased]
@@ -100,16 +97,10 @@ class ModelConfig:
 
     def num_adapter_parameters(self, rank: int) -> int:
         """Number of parameters of a LoRA adapter for all projections of attention and dense MLPs."""
-        hidden, heads = self.hidden_size, self.num_heads * self.head_dim
-        kv = self.num_kv_heads * self.head_dim
-        attention = 2 * (hidden + heads) + 2 * (hidden + kv)
-        mlp = 3 * (hidden + self.intermediate_size)
-        return self.num_layers * rank * (attention + mlp)
-
-    def kv_bytes_per_token(self, number_bytes: int, scale_bytes: int = 0) -> int:
-        """Bytes of one position's keys and values in all layers. scale_bytes: of one head's scale."""
-        head_bytes = self.head_dim * number_bytes + scale_bytes
-        return 2 * self.num_layers * self.num_kv_heads * head_bytes
+        projections = (one for layer in self.layers for one in layer.attention.projections)
+        attention = sum(sum(projection.shape) for projection in projections)
+        mlp = 3 * (self.hidden_size + self.intermediate_size)
+        return rank * (attention + self.num_layers * mlp)
 
     def scheme(self, quantization: Quantization | None, dtype: str) -> Scheme | None:
         """How weights are stored on the device: as in the checkpoint, or rounded. None: in dtype.
@@ -125,8 +116,9 @@ class ModelConfig:
                     f"{quantization}",
                 )
             return self.quantization
-        products = frozenset(self.family.names.get(name, name) for name in PRODUCTS)
-        return RoundToNearest(quantization, dtype, products)
+        of_attention = {one.name for layer in self.layers for one in layer.attention.projections}
+        products = {self.family.names.get(name, name) for name in (*PRODUCTS, *of_attention)}
+        return RoundToNearest(quantization, dtype, frozenset(products))
 
     @classmethod
     def load(cls, model_dir: Path) -> "ModelConfig":
@@ -154,25 +146,16 @@ class ModelConfig:
         family = FAMILIES[name]
         raw = {**family.defaults, **raw}
         _refuse_unsupported(raw, family)
-        num_heads = read_count(raw, "num_attention_heads")
-        num_kv_heads = read_count(raw, "num_key_value_heads", num_heads)
-        if num_heads % num_kv_heads:
-            raise config_error("num_attention_heads is not a multiple of num_key_value_heads")
-        hidden_size = read_count(raw, "hidden_size")
-        head_dim = read_count(raw, "head_dim", hidden_size // num_heads)
-        experts = _experts(raw) if family.mlp == "experts" else None
         layers = parse_layers(raw, family)
+        head_dim = layers[0].attention.head_dim
         ropes = parse_ropes(raw, family, head_dim, layers)
         return cls(
             architecture=name,
             family=family,
             model_type=str(raw.get("model_type", "")),
             vocab_size=read_count(raw, "vocab_size"),
-            hidden_size=hidden_size,
+            hidden_size=read_count(raw, "hidden_size"),
             intermediate_size=read_count(raw, "intermediate_size"),
-            num_heads=num_heads,
-            num_kv_heads=num_kv_heads,
-            head_dim=head_dim,
             norm_eps=_norm_eps(raw, family),
             activation=_activation(raw, family),
             biases=_biases(raw, family),
@@ -181,7 +164,7 @@ class ModelConfig:
             logits_softcap=read_optional_number(raw, "final_logit_softcapping"),
             tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
             layers=layers,
-            experts=experts,
+            experts=_experts(raw) if family.mlp == "experts" else None,
             ropes=ropes,
             max_model_len=max_model_len(ropes),
             eos_token_ids=_token_ids(raw) | _token_ids(generation),

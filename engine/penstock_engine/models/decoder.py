@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from penstock_engine.checkpoints.tensor_shard import split_evenly
 from penstock_engine.kernels.operations import operations
 from penstock_engine.layers.attention import QKV, AttentionShape, StepAttention
 from penstock_engine.layers.kv_cache import KVCache
@@ -27,10 +28,11 @@ from penstock_engine.layers.norm import LayerNorm, RMSNorm, RMSNormPlusOne
 from penstock_engine.layers.parallel_group import SINGLE_RANK, ParallelGroup
 from penstock_engine.layers.parallel_linear import RowParallelLinear, VocabParallelEmbedding
 from penstock_engine.layers.rotary import Rotary
+from penstock_engine.models.attention import AttentionConfig, GroupedQueryAttention
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.layer import LayerConfig
 from penstock_engine.models.registry import Norm, Order
-from penstock_engine.models.shard import Shard, split_evenly, unsharded
+from penstock_engine.models.shard import Shard, unsharded
 
 CosSin = tuple[torch.Tensor, torch.Tensor]
 
@@ -73,42 +75,47 @@ def make_mlp(shard: Shard, layer: LayerConfig, group: ParallelGroup) -> nn.Modul
 
 
 class Attention(nn.Module):
-    """Attention of the heads on this rank, with packed QKV projection and optional QK norm."""
+    """Grouped-query attention of the heads on this rank, with packed QKV projection."""
 
     def __init__(self, shard: Shard, layer: LayerConfig, group: ParallelGroup) -> None:
         super().__init__()
-        config = shard.config
-        self._num_heads = len(shard.heads)
-        self._num_kv_heads = len(shard.kv_heads)
-        self._head_dim = config.head_dim
+        config, own = shard.config, shard.attention(layer)
+        assert isinstance(own, GroupedQueryAttention)
+        self._own = own
         self._shape = AttentionShape(
             config.attention_scale, config.attention_softcap, layer.window_tokens
         )
-        width = self._num_heads * config.head_dim
-        kv_width = self._num_kv_heads * config.head_dim
+        width, kv_width = own.num_heads * own.head_dim, own.num_kv_heads * own.head_dim
         self.qkv_proj = Linear(
             config.hidden_size, width + 2 * kv_width, bias="qkv_proj" in config.biases
         )
         self.o_proj = RowParallelLinear(
             width, config.hidden_size, bias="o_proj" in config.biases, group=group
         )
-        if config.family.qk_norm:
-            self.q_norm = make_norm(config, config.head_dim)
-            self.k_norm = make_norm(config, config.head_dim)
-        self._has_qk_norm = config.family.qk_norm
+        if own.has_qk_norm:
+            self.q_norm = make_norm(config, own.head_dim)
+            self.k_norm = make_norm(config, own.head_dim)
 
     def forward(
         self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
     ) -> torch.Tensor:
-        num_heads, num_kv_heads = self._num_heads, self._num_kv_heads
-        heads = self.qkv_proj(x).view(len(x), -1, self._head_dim)
-        q, k, v = heads.split((num_heads, num_kv_heads, num_kv_heads), dim=1)
-        if self._has_qk_norm:
+        own = self._own
+        heads = self.qkv_proj(x).view(len(x), -1, own.head_dim)
+        q, k, v = heads.split((own.num_heads, own.num_kv_heads, own.num_kv_heads), dim=1)
+        if own.has_qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = operations(q.device).rotate(q, k, *cos_sin)
         mixed = attend(QKV(q, k, v), cache, self._shape)
         output: torch.Tensor = self.o_proj(mixed.view(len(x), -1))
         return output
+
+
+# Module of each kind of attention.
+ATTENTION: Mapping[type[AttentionConfig], type[nn.Module]] = {GroupedQueryAttention: Attention}
+
+
+def make_attention(shard: Shard, layer: LayerConfig, group: ParallelGroup) -> nn.Module:
+    return ATTENTION[type(layer.attention)](shard, layer, group)
 
 
 class PreNormLayer(nn.Module):
@@ -118,7 +125,7 @@ class PreNormLayer(nn.Module):
         super().__init__()
         config = shard.config
         self.input_layernorm = make_norm(config)
-        self.self_attn = Attention(shard, layer, group)
+        self.self_attn = make_attention(shard, layer, group)
         self.post_attention_layernorm = make_norm(config)
         self.mlp = make_mlp(shard, layer, group)
 
@@ -136,7 +143,7 @@ class SandwichLayer(nn.Module):
         super().__init__()
         config = shard.config
         self.input_layernorm = make_norm(config)
-        self.self_attn = Attention(shard, layer, group)
+        self.self_attn = make_attention(shard, layer, group)
         self.post_attention_layernorm = make_norm(config)
         self.pre_feedforward_layernorm = make_norm(config)
         self.mlp = make_mlp(shard, layer, group)
@@ -157,7 +164,7 @@ class ParallelLayer(nn.Module):
         super().__init__()
         config = shard.config
         self.input_layernorm = make_norm(config)
-        self.self_attn = Attention(shard, layer, group)
+        self.self_attn = make_attention(shard, layer, group)
         self.mlp = make_mlp(shard, layer, group)
 
     def forward(

@@ -1,9 +1,10 @@
-"""Per-layer configuration: attention window, and whether the MLP is a mixture of experts."""
+"""Per-layer configuration: attention, its window, and whether the MLP is a mixture of experts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from penstock_engine.models.attention import AttentionConfig, parse_attention
 from penstock_engine.models.fields import config_error, read_count
 from penstock_engine.models.registry import WINDOW_KEYS, Family
 
@@ -22,6 +23,7 @@ class LayerConfig:
     attends to itself and the window_tokens - 1 before it; None: full attention.
     """
 
+    attention: AttentionConfig
     kind: LayerKind
     window_tokens: int | None
     has_experts: bool
@@ -32,6 +34,7 @@ def parse_layers(raw: Mapping[str, Any], family: Family) -> tuple[LayerConfig, .
 
     raw: config.json with the family's defaults. Raises ModelError.
     """
+    attention = parse_attention(raw, family)
     num_layers = read_count(raw, "num_hidden_layers")
     if num_layers > MAX_LAYERS:
         raise config_error(f"num_hidden_layers must be at most {MAX_LAYERS}")
@@ -42,6 +45,7 @@ def parse_layers(raw: Mapping[str, Any], family: Family) -> tuple[LayerConfig, .
     step = read_count(raw, "decoder_sparse_step", 1)
     return tuple(
         LayerConfig(
+            attention=attention,
             kind=kind,
             window_tokens=read_count(raw, "sliding_window")
             if kind == "sliding_attention"

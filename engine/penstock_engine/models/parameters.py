@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 
 from penstock_engine.checkpoints.tensor_shard import TensorShard
 from penstock_engine.checkpoints.weights import parts_of, renamed
+from penstock_engine.models.attention import AttentionConfig, weight_shapes
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.layer import LayerConfig
 from penstock_engine.models.registry import Order
@@ -93,19 +94,15 @@ def _parts(
 def _layer(config: ModelConfig, layer: LayerConfig) -> Shapes:
     for name in NORMS[config.family.order]:
         yield from _norm(config, name, config.hidden_size)
-    for name, shape in (*_attention(config), *_mlp(config, layer)):
+    for name, shape in (*_attention(config, layer.attention), *_mlp(config, layer)):
         yield name, shape
 
 
-def _attention(config: ModelConfig) -> Shapes:
-    hidden, width = config.hidden_size, config.num_heads * config.head_dim
-    packed = width + 2 * config.num_kv_heads * config.head_dim
-    biases = config.biases
-    yield from _linear("self_attn.qkv_proj", (packed, hidden), has_bias="qkv_proj" in biases)
-    yield from _linear("self_attn.o_proj", (hidden, width), has_bias="o_proj" in biases)
-    if config.family.qk_norm:
-        for name in ("q_norm", "k_norm"):
-            yield from _norm(config, f"self_attn.{name}", config.head_dim)
+def _attention(config: ModelConfig, attention: AttentionConfig) -> Shapes:
+    for name, shape in weight_shapes(attention, is_packed=True).items():
+        yield from _linear(f"self_attn.{name}", shape, has_bias=name in config.biases)
+    for name, size in attention.norms.items():
+        yield from _norm(config, f"self_attn.{name}", size)
 
 
 def _mlp(config: ModelConfig, layer: LayerConfig) -> Shapes:

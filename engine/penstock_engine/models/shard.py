@@ -10,14 +10,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock_engine.checkpoints.tensor_shard import ShardRange, TensorShard
-from penstock_engine.checkpoints.weights import PACKED
+from penstock_engine.checkpoints.tensor_shard import ShardRange, TensorShard, split_evenly
+from penstock_engine.checkpoints.weights import PACKED, ROW_PARALLEL
 from penstock_engine.core.errors import ModelError
+from penstock_engine.models.attention import AttentionConfig, KVCacheSpec
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.layer import LayerConfig
-
-# Row-parallel products: a rank has some inputs and all outputs, and the ranks' outputs are summed.
-ROW_PARALLEL = ("o_proj", "down_proj")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +42,15 @@ ONE_RANK = Layout()
 class Shard:
     """The part of a model on one rank.
 
-    mlp_widths, expert_widths: range of the intermediate size of dense MLPs and of experts.
-    vocabulary: rows of embedding and head, if the rank has them.
+    index: of the rank among the num_ranks that split each layer. mlp_widths, expert_widths: range of the
+    intermediate size of dense MLPs and of experts. vocabulary: rows of embedding and head, if the rank
+    has them.
     """
 
     config: ModelConfig
     layers: range
-    heads: ShardRange
-    kv_heads: ShardRange
+    index: int
+    num_ranks: int
     mlp_widths: ShardRange
     experts: ShardRange
     expert_widths: ShardRange
@@ -62,17 +61,27 @@ class Shard:
         """Whether the rank is in the first stage, which has embedding, final norm and head."""
         return self.layers.start == 0
 
-    def kv_bytes_per_token(self, number_bytes: int, scale_bytes: int = 0) -> int:
-        """Bytes of one position's keys and values on this rank. scale_bytes: of one head's scale."""
-        head_bytes = self.config.head_dim * number_bytes + scale_bytes
-        return 2 * len(self.layers) * len(self.kv_heads) * head_bytes
+    @property
+    def kv_specs(self) -> list[KVCacheSpec]:
+        """What each of the rank's layers stores in the KV cache."""
+        return [self.attention(self.config.layers[index]).kv for index in self.layers]
+
+    def kv_block_bytes(self, block_size: int, number_bytes: int, scale_bytes: int = 0) -> int:
+        """Bytes of a block of block_size tokens in all of the rank's layers."""
+        return sum(
+            spec.block_bytes(block_size, number_bytes, scale_bytes) for spec in self.kv_specs
+        )
+
+    def attention(self, layer: LayerConfig) -> AttentionConfig:
+        """The rank's part of a layer's attention."""
+        return layer.attention.shard(self.index, self.num_ranks)
 
     def tensor_shard(self, name: str) -> TensorShard | None:
         """The rank's part of a parameter, by its name in the model. None: all of it."""
         path = name.split(".")
         for product in path:
             parts = PACKED.get(product, (product,))
-            found = (self._range(part, is_expert="experts" in path) for part in parts)
+            found = (self._range(part, path) for part in parts)
             ranges = tuple(shard_range for shard_range in found if shard_range is not None)
             if ranges and product not in ROW_PARALLEL:
                 return TensorShard(0, ranges)
@@ -95,14 +104,16 @@ class Shard:
         path = [ours.get(part, part) for part in name.split(".")]
         return ".".join(path) if self._has_module(path) else None
 
-    def _range(self, product: str, *, is_expert: bool) -> ShardRange | None:
+    def _range(self, product: str, path: Sequence[str]) -> ShardRange | None:
+        """The rank's part of a product. path: name of a parameter that belongs to it."""
+        if "layers" in path:
+            layer = self.config.layers[int(path[path.index("layers") + 1])]
+            for projection in layer.attention.projections:
+                if projection.name == product:
+                    return projection.shard_range(self.index, self.num_ranks)
         match product:
-            case "q_proj" | "o_proj":
-                return self.heads.times(self.config.head_dim)
-            case "k_proj" | "v_proj":
-                return self.kv_heads.times(self.config.head_dim)
             case "gate_proj" | "up_proj" | "down_proj":
-                return self.expert_widths if is_expert else self.mlp_widths
+                return self.expert_widths if "experts" in path else self.mlp_widths
             case "embed_tokens" | "lm_head":
                 return self.vocabulary
             case _:
@@ -127,11 +138,6 @@ def make_shards(config: ModelConfig, layout: Layout) -> list[Shard]:
 
 def unsharded(config: ModelConfig) -> Shard:
     return make_shards(config, ONE_RANK)[0]
-
-
-def split_evenly(total: int, index: int, count: int) -> ShardRange:
-    """The index-th of `count` consecutive ranges of nearly equal length that cover [0, total)."""
-    return ShardRange(range(total * index // count, total * (index + 1) // count), total)
 
 
 def stages(layer_sizes: Sequence[int], ends_size: int, num_stages: int) -> list[range]:
@@ -159,8 +165,8 @@ def _shard(config: ModelConfig, layout: Layout, layers: range, index: int) -> Sh
     return Shard(
         config,
         layers=layers,
-        heads=split_evenly(config.num_heads, index, num_ranks),
-        kv_heads=_kv_heads(config.num_kv_heads, index, num_ranks),
+        index=index,
+        num_ranks=num_ranks,
         mlp_widths=split_evenly(config.intermediate_size, index, num_ranks),
         experts=split_evenly(num_experts, *among_experts),
         expert_widths=split_evenly(expert_width, *in_experts),
@@ -168,26 +174,9 @@ def _shard(config: ModelConfig, layout: Layout, layers: range, index: int) -> Sh
     )
 
 
-def _kv_heads(num_kv_heads: int, index: int, num_ranks: int) -> ShardRange:
-    """KV heads of a rank. If there are more ranks than KV heads, several ranks have the same one."""
-    if num_ranks <= num_kv_heads:
-        return split_evenly(num_kv_heads, index, num_ranks)
-    head = num_kv_heads * index // num_ranks
-    return ShardRange(range(head, head + 1), num_kv_heads)
-
-
 def _check(config: ModelConfig, layout: Layout) -> None:
-    if config.num_heads % layout.tensor:
-        raise _cannot(
-            f"{config.num_heads} heads cannot be split evenly over {layout.tensor} ranks: set "
-            f"--tensor-parallel-size to a divisor of {config.num_heads}"
-        )
-    kv_heads = sorted((config.num_kv_heads, layout.tensor))
-    if kv_heads[1] % kv_heads[0]:
-        raise _cannot(
-            f"{config.num_kv_heads} heads of keys and values fit {layout.tensor} ranks neither by "
-            f"division nor by repetition: set --tensor-parallel-size to a divisor or a multiple"
-        )
+    for layer in config.layers:
+        _check_heads(layer.attention, layout.tensor)
     if layout.pipeline > config.num_layers:
         raise _cannot(
             f"{config.num_layers} layers are too few for {layout.pipeline} stages: set "
@@ -199,20 +188,36 @@ def _check(config: ModelConfig, layout: Layout) -> None:
         )
 
 
+def _check_heads(attention: AttentionConfig, num_ranks: int) -> None:
+    for projection in attention.projections:
+        # The outputs of row-parallel products are summed, so no head may be on two ranks.
+        if projection.name in ROW_PARALLEL and projection.num_heads % num_ranks:
+            raise _cannot(
+                f"{projection.num_heads} heads cannot be split evenly over {num_ranks} ranks: set "
+                f"--tensor-parallel-size to a divisor of {projection.num_heads}"
+            )
+    fewer, more = sorted((attention.kv.num_heads, num_ranks))
+    if more % fewer:
+        raise _cannot(
+            f"{attention.kv.num_heads} heads of keys and values fit {num_ranks} ranks neither by "
+            f"division nor by repetition: set --tensor-parallel-size to a divisor or a multiple"
+        )
+
+
 def _cannot(message: str) -> ModelError:
     return ModelError("CannotSplit", message)
 
 
 def _layer_parameters(config: ModelConfig) -> list[int]:
     """Approximate number of parameters of each layer: those of its matrix products."""
-    attention = 2 * (config.num_heads + config.num_kv_heads) * config.head_dim
     num_products = 2 if config.family.mlp == "plain" else 3
 
     def of(layer: LayerConfig) -> int:
         width = config.intermediate_size
         if layer.has_experts and config.experts is not None:
             width = config.experts.num_experts * config.experts.intermediate_size
-        return config.hidden_size * (attention + num_products * width)
+        attention = sum(projection.num_parameters for projection in layer.attention.projections)
+        return attention + config.hidden_size * num_products * width
 
     return [of(layer) for layer in config.layers]
 

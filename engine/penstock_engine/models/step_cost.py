@@ -38,21 +38,26 @@ class StepCostModel:
     ) -> None:
         """weights_bytes, kv_bytes_per_token: of the whole model."""
         self._num_ranks = num_ranks
-        self._windows = Counter(layer.window_tokens for layer in config.layers)
-        self._flops_per_attended = 4 * config.num_heads * config.head_dim
-        self._kv_bytes_per_layer = kv_bytes_per_token / config.num_layers
-        attention = 2 * (config.num_heads + config.num_kv_heads) * config.head_dim
+        # Sums over the layers of each window: FLOPs for a position, and numbers in the KV cache of a token.
+        self._flops: Counter[int | None] = Counter()
+        self._numbers: Counter[int | None] = Counter()
+        attention = 0
+        for layer in config.layers:
+            self._flops[layer.window_tokens] += layer.attention.flops_per_position
+            self._numbers[layer.window_tokens] += layer.attention.kv.block_bytes(1, 1)
+            attention += sum(product.num_parameters for product in layer.attention.projections)
+        self._kv_bytes_per_token = kv_bytes_per_token
         mlp = (2 if config.family.mlp == "plain" else 3) * config.intermediate_size
         num_routed = sum(layer.has_experts for layer in config.layers)
         num_dense = config.num_layers - num_routed
-        common = config.num_layers * attention + num_dense * mlp
+        common = num_dense * mlp
         self._num_experts, self._chosen, expert = 1, 0, 0
         if config.experts is not None:
             self._num_experts = config.experts.num_experts
             self._chosen = config.experts.num_experts_per_token
             expert = 3 * config.experts.intermediate_size
             common += num_routed * self._num_experts  # the routers
-        self._common = common * config.hidden_size
+        self._common = attention + common * config.hidden_size
         self._per_expert = num_routed * expert * config.hidden_size
         self._head = config.vocab_size * config.hidden_size
         tables = self._head if config.tie_word_embeddings else 2 * self._head
@@ -61,27 +66,25 @@ class StepCostModel:
 
     def estimate(self, sequences: Iterable[ScheduledSequence]) -> StepCost:
         """Estimate the cost of a step that computes these parts of sequences."""
-        num_tokens = num_rows = num_products = num_read = 0
+        num_tokens = num_rows = attention_flops = num_read = 0
         for s in sequences:
             num_tokens += s.num_tokens
             num_rows += s.num_rows
-            for window_tokens, num_layers in self._windows.items():
-                num_products += num_layers * num_attended(s.start, s.end, window_tokens)
+            for window_tokens, flops in self._flops.items():
+                attention_flops += flops * num_attended(s.start, s.end, window_tokens)
                 first = 0 if window_tokens is None else max(0, s.start - window_tokens + 1)
-                num_read += num_layers * (s.end - first)
+                num_read += self._numbers[window_tokens] * (s.end - first)
         if not num_tokens:
             return StepCost()
         met = self._common + self._chosen * self._per_expert
-        flops = (
-            2 * (num_tokens * met + num_rows * self._head) + self._flops_per_attended * num_products
-        )
+        flops = 2 * (num_tokens * met + num_rows * self._head) + attention_flops
         num_met = self._num_experts * (1 - (1 - self._chosen / self._num_experts) ** num_tokens)
         weights = self._common + num_met * self._per_expert + (self._head if num_rows else 0)
-        kv_bytes = self._kv_bytes_per_layer
+        kv_bytes = num_read / self._numbers.total() * self._kv_bytes_per_token
         return StepCost(
             flops / self._num_ranks,
-            (weights * self._weight_bytes + num_read * kv_bytes) / self._num_ranks,
-            num_tokens * sum(self._windows.values()) * kv_bytes / self._num_ranks,
+            (weights * self._weight_bytes + kv_bytes) / self._num_ranks,
+            num_tokens * self._kv_bytes_per_token / self._num_ranks,
         )
 
 

@@ -18,6 +18,7 @@ from penstock_engine.core.step import SequenceOutput
 from penstock_engine.machine.device import DeviceMemory
 from penstock_engine.memory.plan import plan_memory
 from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.shard import unsharded
 from penstock_engine.options.config import EngineConfig
 from penstock_engine.server.metrics.engine_metrics import EngineMetrics
 from penstock_engine.server.metrics.request_record import RequestRecord
@@ -99,7 +100,7 @@ def test_cache_config_info_has_the_cache_capacity(client: httpx.Client) -> None:
 
 
 def test_each_metric_counts_a_request_once(client: httpx.Client, model_dir: Path) -> None:
-    kv_bytes_per_token = ModelConfig.load(model_dir).kv_bytes_per_token(4)
+    kv_bytes_per_token = unsharded(ModelConfig.load(model_dir)).kv_block_bytes(1, 4)
     names = {
         "vllm:prompt_tokens_total": 3,
         "vllm:generation_tokens_total": 4,
