@@ -6,11 +6,12 @@ them from a family's entry and config.json. To add a family:
 1. Add its entry below: its name in `architectures` of config.json, and its differences from Llama.
    `defaults` are the values of its configuration class in transformers for keys of config.json that a
    checkpoint may leave out.
-2. Add a small random model of it to benchmarks/engine/greedy_equality.py, which compares the engine with
-   transformers token for token.
+2. Add a small random model of it to tests/support/engine/families.py, with which
+   benchmarks/engine/greedy_equality.py compares the engine with transformers token for token.
 
 If a family needs a part that no other has (another norm, another order within a layer), add that
-part to layers/ or decoder.py, and a name for it here. If it is built altogether differently, add a
+part to layers/ or decoder.py, and a name for it here. Another kind of attention is a class in
+attention.py and a module in attention_modules.py. If a family is built altogether differently, add a
 module beside decoder.py.
 """
 
