@@ -29,8 +29,8 @@ from penstock_engine.machine.device import DeviceMemory
 from penstock_engine.memory.plan import plan_memory
 from penstock_engine.models import config as config_module
 from penstock_engine.models.attention import KVCacheSpec, Projection
+from penstock_engine.models.attention_modules import ATTENTION
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.models.decoder import ATTENTION
 from penstock_engine.models.layer import LayerConfig, parse_layers
 from penstock_engine.models.parameters import checkpoint_tensors, model_parameters
 from penstock_engine.models.registry import Family

@@ -1,5 +1,7 @@
 """Normalization layers over the last dimension, each with an optional fused residual addition."""
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -46,3 +48,11 @@ class LayerNorm(nn.Module):
         if added is not None:
             x.add_(added)
         return F.layer_norm(x, self._shape, self.weight, self.bias, self._eps)
+
+
+# By the names that models/registry.py gives them.
+NORMS: Mapping[str, type[RMSNorm | LayerNorm]] = {
+    "rms": RMSNorm,
+    "rms_plus_one": RMSNormPlusOne,
+    "layer": LayerNorm,
+}

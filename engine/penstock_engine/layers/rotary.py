@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+# cos and sin of each token of a batch.
+CosSin = tuple[torch.Tensor, torch.Tensor]
+
 
 class Rotary(nn.Module):
     """Table of cos and sin for every position below max_positions, [positions, 1, rotary_dim]."""
@@ -35,7 +38,7 @@ class Rotary(nn.Module):
         self._cos = torch.cat((cos, cos), -1)[:, None].to(device=device, dtype=dtype)
         self._sin = torch.cat((-sin, sin), -1)[:, None].to(device=device, dtype=dtype)
 
-    def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, positions: torch.Tensor) -> CosSin:
         """cos and sin of tokens for torch_ops.rotate. positions: int64 [tokens]."""
         return self._cos[positions], self._sin[positions]
 

@@ -1,7 +1,8 @@
 """Attention of a layer as data: its projections, and its part of the KV cache. Imports no torch.
 
 Memory plan, split over ranks, step cost, LoRA adapters and the check of a checkpoint are computed from
-these data, and cache tensors are allocated from them. decoder.py has the computation.
+these data, and cache tensors are allocated from them. attention_modules.py has the
+computation.
 """
 
 from collections.abc import Mapping

@@ -18,37 +18,28 @@ import torch.nn.functional as F
 from torch import nn
 
 from penstock_engine.checkpoints.tensor_shard import split_evenly
-from penstock_engine.kernels.operations import operations
-from penstock_engine.layers.attention import QKV, AttentionShape, StepAttention
+from penstock_engine.layers.attention import StepAttention
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.linear import Linear
 from penstock_engine.layers.mlp import GatedMLP, PlainMLP
 from penstock_engine.layers.moe import Experts, MixtureOfExperts
-from penstock_engine.layers.norm import LayerNorm, RMSNorm, RMSNormPlusOne
+from penstock_engine.layers.norm import NORMS
 from penstock_engine.layers.parallel_group import SINGLE_RANK, ParallelGroup
-from penstock_engine.layers.parallel_linear import RowParallelLinear, VocabParallelEmbedding
-from penstock_engine.layers.rotary import Rotary
-from penstock_engine.models.attention import AttentionConfig, GroupedQueryAttention
+from penstock_engine.layers.parallel_linear import VocabParallelEmbedding
+from penstock_engine.layers.rotary import CosSin, Rotary
+from penstock_engine.models.attention_modules import make_attention
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.layer import LayerConfig
-from penstock_engine.models.registry import Norm, Order
+from penstock_engine.models.registry import Order
 from penstock_engine.models.shard import Shard, unsharded
-
-CosSin = tuple[torch.Tensor, torch.Tensor]
 
 # Output of the previous layer's last half, which the next norm adds to the residual stream x, because
 # the addition is fused with the norm. None before the first layer.
 Added = torch.Tensor | None
 
-NORMS: Mapping[Norm, type[RMSNorm | LayerNorm]] = {
-    "rms": RMSNorm,
-    "rms_plus_one": RMSNormPlusOne,
-    "layer": LayerNorm,
-}
 
-
-def make_norm(config: ModelConfig, size: int | None = None) -> nn.Module:
-    return NORMS[config.family.norm](size or config.hidden_size, config.norm_eps)
+def make_norm(config: ModelConfig) -> nn.Module:
+    return NORMS[config.family.norm](config.hidden_size, config.norm_eps)
 
 
 def make_mlp(shard: Shard, layer: LayerConfig, group: ParallelGroup) -> nn.Module:
@@ -72,50 +63,6 @@ def make_mlp(shard: Shard, layer: LayerConfig, group: ParallelGroup) -> nn.Modul
         bias="mlp" in config.biases,
         group=group,
     )
-
-
-class Attention(nn.Module):
-    """Grouped-query attention of the heads on this rank, with packed QKV projection."""
-
-    def __init__(self, shard: Shard, layer: LayerConfig, group: ParallelGroup) -> None:
-        super().__init__()
-        config, own = shard.config, shard.attention(layer)
-        assert isinstance(own, GroupedQueryAttention)
-        self._own = own
-        self._shape = AttentionShape(
-            config.attention_scale, config.attention_softcap, layer.window_tokens
-        )
-        width, kv_width = own.num_heads * own.head_dim, own.num_kv_heads * own.head_dim
-        self.qkv_proj = Linear(
-            config.hidden_size, width + 2 * kv_width, bias="qkv_proj" in config.biases
-        )
-        self.o_proj = RowParallelLinear(
-            width, config.hidden_size, bias="o_proj" in config.biases, group=group
-        )
-        if own.has_qk_norm:
-            self.q_norm = make_norm(config, own.head_dim)
-            self.k_norm = make_norm(config, own.head_dim)
-
-    def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
-    ) -> torch.Tensor:
-        own = self._own
-        heads = self.qkv_proj(x).view(len(x), -1, own.head_dim)
-        q, k, v = heads.split((own.num_heads, own.num_kv_heads, own.num_kv_heads), dim=1)
-        if own.has_qk_norm:
-            q, k = self.q_norm(q), self.k_norm(k)
-        q, k = operations(q.device).rotate(q, k, *cos_sin)
-        mixed = attend(QKV(q, k, v), cache, self._shape)
-        output: torch.Tensor = self.o_proj(mixed.view(len(x), -1))
-        return output
-
-
-# Module of each kind of attention.
-ATTENTION: Mapping[type[AttentionConfig], type[nn.Module]] = {GroupedQueryAttention: Attention}
-
-
-def make_attention(shard: Shard, layer: LayerConfig, group: ParallelGroup) -> nn.Module:
-    return ATTENTION[type(layer.attention)](shard, layer, group)
 
 
 class PreNormLayer(nn.Module):
