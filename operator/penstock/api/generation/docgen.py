@@ -4,8 +4,11 @@ import re
 from typing import Any
 
 from penstock.api.generation.crdgen import inference_service_crd, lora_adapter_crd, model_route_crd
+from penstock.api.generation.reference_examples import EXAMPLES
 from penstock.api.schema.scalars import NAMES, TYPE_RULES
 from penstock.core.spec.service import API_VERSION
+
+TABLE = ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
 
 
 def files() -> dict[str, str]:
@@ -20,42 +23,61 @@ def files() -> dict[str, str]:
 def _page(crd: dict[str, Any]) -> str:
     names, version = crd["spec"]["names"], crd["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
+    kind = names["kind"]
     lines = [
-        f"# {names['kind']}",
+        f"# {kind}",
         "",
         f"`{API_VERSION}`, short name `{names['shortNames'][0]}`. Generated from "
         f"`operator/penstock/api/{names['singular']}` by `penstock docs`; do not edit.",
         "",
+        "These fields are enough for most objects. All others have defaults. "
+        f"`kubectl explain {names['plural']}.spec` shows the same texts.",
+        "",
+        f"```yaml\n{EXAMPLES[kind]}```",
+        "",
     ]
     for part in ("spec", "status"):
-        if part not in schema["properties"]:
-            continue
-        lines += [
-            f"## {part}",
-            "",
-            "| field | type | default | meaning |",
-            "| --- | --- | --- | --- |",
-        ]
-        lines += _rows(schema["properties"][part], part)
-        lines.append("")
+        if part in schema["properties"]:
+            lines += _part(schema["properties"][part], part)
     lines += ["## Rules", ""]
     lines += [f"- {message}." for message in dict.fromkeys(_messages(schema))]
     return "\n".join(lines) + "\n"
 
 
+def _part(node: dict[str, Any], part: str) -> list[str]:
+    """A table of the fields of the spec or the status, and a section for each one that has fields."""
+    lines = [f"## {part}", "", *TABLE]
+    sections = []
+    for name, child in _required_first(node):
+        field = f"{part}.{name}"
+        rows = _rows(child, field)
+        shown = f"[`{field}`](#{field.replace('.', '').lower()})" if rows else f"`{field}`"
+        lines.append(_row(shown, child, is_required=name in node.get("required", [])))
+        if rows:
+            sections += ["", f"### {field}", "", *TABLE, *rows]
+    return [*lines, *sections, ""]
+
+
 def _rows(node: dict[str, Any], path: str) -> list[str]:
+    """Rows of all fields below a field."""
+    if node.get("type") == "array":
+        return _rows(node["items"], f"{path}[]")
     rows = []
-    required = set(node.get("required", []))
-    fields = node.get("properties", {}).items()
-    for name, child in sorted(fields, key=lambda each: each[0] not in required):
+    for name, child in _required_first(node):
         field = f"{path}.{name}"
-        meaning, default = _meaning_and_default(child["description"])
-        shown = "required" if name in required else default
-        rows.append(f"| `{field}` | {_type(child)} | {shown} | {meaning} |")
+        rows.append(_row(f"`{field}`", child, is_required=name in node.get("required", [])))
         rows += _rows(child, field)
-        if child.get("type") == "array":
-            rows += _rows(child["items"], f"{field}[]")
     return rows
+
+
+def _required_first(node: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    required = set(node.get("required", []))
+    return sorted(node.get("properties", {}).items(), key=lambda each: each[0] not in required)
+
+
+def _row(shown: str, node: dict[str, Any], *, is_required: bool) -> str:
+    meaning, default = _meaning_and_default(node["description"])
+    return f"| {shown} | {_type(node)} | {'required' if is_required else default} | {meaning} |"
 
 
 def _meaning_and_default(description: str) -> tuple[str, str]:
