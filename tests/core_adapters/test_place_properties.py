@@ -171,8 +171,9 @@ def test_a_request_gets_what_it_may(
         p for p in serving.values() if wanted in p.copies and p.copies[wanted].state == "Resident"
     ]
     match route_adapter(wanted, pods, known, demand, waited_s):
-        case Send(pod):
-            assert serving[pod].load == min(p.load for p in resident)
+        case Send(chosen):
+            assert chosen == tuple(sorted(p.pod for p in resident))
+            assert resident
         case Load(pod, evict, _):
             assert not resident
             target = serving[pod]

@@ -32,13 +32,13 @@ def route(
     return route_adapter(engine_name(name), pods, versions, demand or {}, waited_s)
 
 
-def test_the_least_loaded_of_the_resident_copies() -> None:
+def test_all_pods_with_a_resident_copy() -> None:
     pods = [
-        pod("p0", 1, {"a": RESIDENT}, load=5.0),
-        pod("p1", 1, {"a": RESIDENT}, load=2.0),
+        pod("p1", 1, {"a": RESIDENT}, load=5.0),
+        pod("p0", 1, {"a": RESIDENT}, load=2.0),
         pod("p2", 1, load=0.0),
     ]
-    assert route("a", pods) == Send("p1")
+    assert route("a", pods) == Send(("p0", "p1"))
 
 
 def test_copies_on_another_side_are_enough_for_a_minimum() -> None:
@@ -149,7 +149,7 @@ def test_a_closed_copy_gets_no_requests() -> None:
     draining = replace(pod("p0", 1, {"a": BUSY}), draining_copies=frozenset({engine_name("a")}))
     assert isinstance(route("a", [draining]), Wait)
     assert isinstance(after_waiting("a", [draining]), Wait)
-    assert route("a", [draining, pod("p1", 1, {"a": RESIDENT}, load=9.0)]) == Send("p1")
+    assert route("a", [draining, pod("p1", 1, {"a": RESIDENT}, load=9.0)]) == Send(("p1",))
     decision = route("a", [draining, pod("p1", 1)])
     assert isinstance(decision, Load)
     assert decision.pod == "p1"
@@ -164,7 +164,7 @@ def test_another_copy_is_closed_after_one_that_did_not_become_idle() -> None:
     assert decision == DrainCopy("p0", engine_name("a"), reason)
     alone = replace(pod("p0", 1, {"b": BUSY}), backing_off_copies=timed_out)
     assert isinstance(after_waiting("c", [alone]), Wait)
-    assert route("b", [alone]) == Send("p0")
+    assert route("b", [alone]) == Send(("p0",))
 
 
 def test_a_drain_does_not_pass_over_adapters_of_a_higher_priority() -> None:

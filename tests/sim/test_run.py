@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from penstock.core.routing import scorers
 from penstock.core.spec.objectives import UNBOUNDED_S
 from penstock.sim import scenario
 from penstock.sim.report import summaries_of
@@ -192,3 +193,17 @@ def test_gpus_go_to_the_higher_priority_and_come_back(make_scenario) -> None:
     assert replicas_held(lower, 300, 400)[-1] >= 4
     for service in services:
         assert all(request.outcome != "failed" for request in service.gateway.requests)
+
+
+def test_a_scorer_is_in_force_in_the_simulator(make_scenario, monkeypatch) -> None:
+    """The preferred pod gets all requests, however many it has."""
+
+    def prefer(candidates: scorers.Candidates) -> list[float]:
+        first = min(engine.pod for engine in candidates.engines)
+        return [1e9 * (engine.pod == first) for engine in candidates.engines]
+
+    small = make_scenario(rps=4, min_replicas=3, max_replicas=3, admission="none")
+    pods = {r.pod for r in run(small, "hpa-queue", 1).services[0].gateway.requests}
+    monkeypatch.setattr(scorers, "SCORERS", (*scorers.SCORERS, (1.0, prefer)))
+    preferred = {r.pod for r in run(small, "hpa-queue", 1).services[0].gateway.requests}
+    assert (len(pods), len(preferred)) == (3, 1)

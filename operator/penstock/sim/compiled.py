@@ -34,7 +34,7 @@ COMPILED = (
         f"penstock.core.{name}"
         for name in (
             "routing.admission", "routing.engine_load", "routing.pick", "routing.prefill_throughput",
-            "routing.weights", "scaling.histogram",
+            "routing.scorers", "routing.weights", "scaling.histogram",
         )
     ),
     *(

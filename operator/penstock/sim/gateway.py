@@ -5,8 +5,9 @@ from random import Random
 
 from penstock.core.routing.admission import Admission, AdmissionSpec
 from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
-from penstock.core.routing.pick import Endpoint, Pick, Side, pick
+from penstock.core.routing.pick import Side
 from penstock.core.routing.prefill_throughput import PrefillThroughput
+from penstock.core.routing.scorers import choose
 from penstock.core.routing.weights import choose_by_weight
 from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import GatewayReading, attended_tokens
@@ -58,7 +59,6 @@ class Gateway:
         self.sides: dict[str, Side] = {}
         self._engines: dict[str, Engine] = {}
         self._belief = PrefillThroughput()  # estimate for a new engine while there is no other
-        self._endpoints: dict[str, Endpoint] = {}
         self._in_flight: dict[str, int] = {}  # tokens by pod, for the routing
         self._unanswered: dict[str, int] = {}
         self._unended: dict[str, int] = {}
@@ -94,7 +94,6 @@ class Gateway:
             pod=pod, kv_capacity_tokens=engine.profile.kv_tokens, throughput=belief
         )
         self.sides[pod] = side
-        self._endpoints[pod] = Endpoint(pod, pod, side.revision, side.cohort)
         queue.admission.requeue_late()
         for other in list(self._queues.values()):
             if not other.loads:
@@ -105,7 +104,7 @@ class Gateway:
         """Send no new requests to this pod. Its running requests go on."""
         queue = self._queues[self.sides[pod]]
         self._belief = queue.loads[pod].throughput.as_prior()
-        del self._engines[pod], queue.loads[pod], self._endpoints[pod]
+        del self._engines[pod], queue.loads[pod]
         if not queue.loads:
             self._empty(queue)
 
@@ -190,6 +189,7 @@ class Gateway:
             request.arrival_s + self._spec.ttft_s,
             prefill_tokens,
             request.prompt_tokens + self._output_tokens / 2,
+            key=str(request.prefix[0]).encode() if request.prefix else None,
         )
         if not queue.admission.add(waiting):
             self._shed_one(request)
@@ -210,12 +210,9 @@ class Gateway:
                 self._send(queue.queued.pop(waiting.request_id), waiting, fitting)
 
     def _send(self, request: Request, waiting: Waiting, fitting: list[EngineLoad]) -> None:
-        endpoints = [self._endpoints[load.pod] for load in fitting]
-        side = endpoints[0].side
-        picked = pick(endpoints, {side: 1}, self._random.random(), load=self._in_flight)
-        assert isinstance(picked, Pick)
-        pod = picked.endpoint.pod
-        placement = Placement(self._queues[side].loads[pod], waiting, self._clock.now)
+        tokens = [self._in_flight.get(load.pod, 0) for load in fitting]
+        load = choose(fitting, tokens, self._random.random(), waiting.key)
+        pod, placement = load.pod, Placement(load, waiting, self._clock.now)
         self._in_flight[pod] = self._in_flight.get(pod, 0) + round(waiting.kv_tokens)
         request.pod = pod
         request.num_tries += 1

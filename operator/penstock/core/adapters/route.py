@@ -1,6 +1,6 @@
 """Choice of a pod for one request of an adapter.
 
-a resident copy: the least loaded pod -> a running load: wait for it
+a resident copy: the pods that have one -> a running load: wait for it
   -> load on demand: of the less busy pods one with a free slot, or the copy that is worth least
   -> wait for a load or a slot, bounded; after some seconds the busy copy that is worth least is drained
 """
@@ -27,9 +27,9 @@ LOAD_SLACK = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """The adapter is in memory on this pod."""
+    """The adapter is in memory on these pods, of which the caller chooses one."""
 
-    pod: str
+    pods: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,9 @@ def route_adapter(
     serving = [replica for replica in replicas if not replica.is_draining]
     states = {r.pod: r.copies[engine_name].state for r in serving if engine_name in r.copies}
     draining = {r.pod for r in serving if engine_name in r.draining_copies}
-    resident = [r for r in serving if states.get(r.pod) == "Resident" and r.pod not in draining]
+    resident = [p for p, state in states.items() if state == "Resident" and p not in draining]
     if resident:
-        return Send(min(resident, key=lambda r: (r.load, r.pod)).pod)
+        return Send(tuple(sorted(resident)))
     if waited_s >= MAX_WAIT_S:
         return Refuse(f"no copy of {engine_name} within {MAX_WAIT_S:g} s", retry_after_s=5.0)
     loading = [pod for pod, state in states.items() if state == "Loading"]

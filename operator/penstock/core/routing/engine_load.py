@@ -15,7 +15,8 @@ KV_LIMIT = 0.9
 class Waiting:
     """Request that waits at the gateway. prefill_tokens, kv_tokens: its load on an engine.
 
-    adapter: name in engines of the adapter that it is for; empty: it is for the base model.
+    adapter: name in engines of the adapter that it is for; empty: it is for the base model. key: for
+    scorers, see `Candidates`.
     """
 
     request_id: str
@@ -24,6 +25,7 @@ class Waiting:
     prefill_tokens: float
     kv_tokens: float
     adapter: str = ""
+    key: bytes | None = None
 
 
 @dataclass(slots=True, kw_only=True)

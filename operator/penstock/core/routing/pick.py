@@ -1,13 +1,14 @@
-"""Selects an endpoint: a side by weight, then its least loaded engine.
+"""Selects an endpoint: a side by weight, then the engine of it with the highest score.
 
 engines of sides with traffic -> not tried, not ejected -> a side by weight
-  -> its least loaded engine
+  -> the engine with the highest score
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.core.routing.scorers import choose
 from penstock.core.routing.weights import choose_by_key, choose_by_weight
 
 
@@ -66,17 +67,15 @@ def pick(
     ejected: Collection[str] = (),
     key: bytes | None = None,
 ) -> Pick | NoEndpoint:
-    """Select the least loaded engine of a side. load: tokens in flight by pod, 0 if absent.
+    """Select the engine of a side that scores highest. load: tokens in flight by pod, 0 if absent.
 
     Other arguments: see `pick_side`.
     """
     chosen = pick_side(endpoints, weights, draw, exclude, ejected=ejected, key=key)
     if isinstance(chosen, NoEndpoint):
         return chosen
-    engines, draw = chosen.endpoints, chosen.draw
-    least = min(load.get(e.pod, 0) for e in engines)
-    idlest = [e for e in engines if load.get(e.pod, 0) == least]
-    return Pick(idlest[int(draw * len(idlest))])
+    tokens = [load.get(e.pod, 0) for e in chosen.endpoints]
+    return Pick(choose(chosen.endpoints, tokens, chosen.draw, key))
 
 
 def pick_side(

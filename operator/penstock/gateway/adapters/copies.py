@@ -131,9 +131,9 @@ class AdapterCopies:
             return Wait(decision.reason)
         if isinstance(decision, Wait | Refuse):
             return decision
-        (endpoint,) = (each for each in endpoints if each.pod == decision.pod)
         if isinstance(decision, Send):
-            return (endpoint,)
+            return tuple(each for each in endpoints if each.pod in decision.pods)
+        (endpoint,) = (each for each in endpoints if each.pod == decision.pod)
         return self._load_or_send(adapter, endpoint, decision, refusals if is_refused else {})
 
     def _load_or_send(

@@ -16,6 +16,7 @@ from functools import partial
 from penstock.core.routing.charge import Ending, find_pods_of_failed_sides
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
 from penstock.core.routing.retry import needs_budget
+from penstock.core.routing.scorers import choose
 from penstock.gateway.admission.queue import QueueFull
 from penstock.gateway.admission.reservation import Reservation
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
@@ -139,7 +140,7 @@ class EndpointSelector:
                 if not found:
                     continue  # it waited, and anything may have changed
                 if service.objectives is None or self._tried:
-                    return self._least_loaded(found)
+                    return self._choose_copy(found)
             reservation = await self._reserve(choice)
             if reservation is not None:
                 return SelectedEndpoint(reservation.endpoint, reservation)
@@ -214,12 +215,11 @@ class EndpointSelector:
             raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
         return choice
 
-    def _least_loaded(self, endpoints: Sequence[Endpoint]) -> SelectedEndpoint:
-        """Select the endpoint with the fewest tokens in flight."""
-        tokens = self._state.endpoints.tokens
-        least = min(tokens.get(e.pod, 0) for e in endpoints)
-        idlest = [e for e in endpoints if tokens.get(e.pod, 0) == least]
-        endpoint = random.choice(idlest)  # noqa: S311 - spreads load
+    def _choose_copy(self, endpoints: Sequence[Endpoint]) -> SelectedEndpoint:
+        """Choose one of the endpoints that have the adapter."""
+        in_flight, draw = self._state.endpoints.tokens, random.random()  # noqa: S311 - spreads load
+        tokens = [in_flight.get(e.pod, 0) for e in endpoints]
+        endpoint = choose(endpoints, tokens, draw, self._key)
         self._state.endpoints.note_selected(endpoint.pod, self._state.now())
         return SelectedEndpoint(endpoint)
 
@@ -250,6 +250,7 @@ class EndpointSelector:
                 self._wait.left_s,
                 self._waiting() if self._copies is None else self._copies.waiting_for_room(),
                 self._adapter.engine_name if self._adapter is not None else "",
+                self._key,
             )
         except QueueFull as full:
             raise RequestError(

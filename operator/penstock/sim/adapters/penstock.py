@@ -13,6 +13,7 @@ from penstock.core.adapters.route import (
     Wait,
     route_adapter,
 )
+from penstock.core.routing.scorers import choose
 from penstock.sim.adapters.pod import AdapterPod
 from penstock.sim.adapters.pool import Pool
 from penstock.sim.request import Request
@@ -73,8 +74,11 @@ class Penstock:
         views = [pod.view() for pod in self.pool.pods]
         decision = route_adapter(name, views, self._versions, self._demand, waited_s)
         match decision:
-            case Send(pod):
-                self._pods[pod].submit(request, name)
+            case Send(pods):
+                by_pod = {view.pod: view for view in views}
+                able = [by_pod[pod] for pod in pods]
+                chosen = choose(able, [replica.load for replica in able], draw=0.0)
+                self._pods[chosen.pod].submit(request, name)
             case Load(pod, evict, _):
                 if evict is not None:
                     self._pods[pod].unload(evict)
