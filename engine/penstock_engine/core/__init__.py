@@ -1,0 +1,15 @@
+"""The scheduler, its KV blocks and its sequences: pure decisions on numbers, without torch, I/O or clock.
+
+Read in this order:
+
+    sequence         tokens, blocks and progress of a request; sampling, constraint, noise: the draw
+    step             what one forward pass computes, and its results
+    scheduler        adds, schedules, completes and ends sequences; scheduler_config: its limits
+    scheduler_state  the sequences that run or wait; waiting_queue, priority_list: in which order
+    cache            block tables and prefixes; blocks, host_tier: the blocks on the device and in host memory
+    offload_policy   whether a block is copied between the two or computed again, by durations (linear_fit)
+    prefill_budget   how many prompt tokens a step may have
+    speculation      how many drafts pay off; drafters: where they come from; draft_planner: their blocks
+    in_flight_steps  steps that are scheduled before the last one is completed
+    stop_check       when a sequence ends; events, stats, errors: what the caller learns
+"""

@@ -1,0 +1,1 @@
+"""Anthropic's Messages API: requests translated to chat requests, and chat answers back."""

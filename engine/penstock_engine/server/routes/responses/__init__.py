@@ -1,0 +1,1 @@
+"""OpenAI's Responses API: requests translated to chat requests, and chat answers back."""
