@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_engine.core.thread_count import (
+from penstock_engine.machine.thread_count import (
     MAX_RAISE_DELAY_S,
     MAX_WAITING_THREADS,
     MIN_RAISE_DELAY_S,

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from penstock_engine.core.thread_count import CpuUsage, ThreadCount, decide
 from penstock_engine.machine.cgroup import throttled_s
 from penstock_engine.machine.device import num_threads
+from penstock_engine.machine.thread_count import CpuUsage, ThreadCount, decide
 
 logger = logging.getLogger(__name__)
 
