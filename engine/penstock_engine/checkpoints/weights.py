@@ -17,8 +17,7 @@ from safetensors import SafetensorError, safe_open
 from penstock_engine.checkpoints.gguf.checkpoint import GgufCheckpoint
 from penstock_engine.checkpoints.gguf.file import find_gguf
 from penstock_engine.core.errors import ModelError
-from penstock_engine.files.json_file import read_json_object
-from penstock_engine.files.json_parse import parse_json
+from penstock_engine.files.json_reader import parse_json, read_json_object
 from penstock_engine.quantization.scheme import Header, Headers, Scheme, Tensors
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.files.json_parse import parse_json
+from penstock_engine.files.json_reader import parse_json
 
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"

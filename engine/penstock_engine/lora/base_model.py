@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.files.json_file import read_json_object
-from penstock_engine.files.json_parse import parse_json
+from penstock_engine.files.json_reader import parse_json, read_json_object
 from penstock_engine.lora.adapter_files import AdapterFolder
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import torch
 
 from penstock_engine.checkpoints.weights import ITEM_BYTES
 from penstock_engine.core.errors import ModelError
-from penstock_engine.files.json_parse import parse_json
+from penstock_engine.files.json_reader import parse_json
 from penstock_engine.lora.adapter_files import WEIGHTS_NAME, read_bytes
 
 DTYPES = {

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.files.file_access import check_searchable
-from penstock_engine.files.json_file import read_json_object
+from penstock_engine.files.json_reader import read_json_object
 from penstock_engine.machine import device
 from penstock_engine.memory.plan import MemoryPlan, plan_memory
 from penstock_engine.options.config import EngineConfig

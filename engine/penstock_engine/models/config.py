@@ -10,7 +10,7 @@ from penstock_engine.checkpoints.gguf.file import find_gguf, read_gguf
 from penstock_engine.checkpoints.weights import PRODUCTS
 from penstock_engine.core.errors import ModelError
 from penstock_engine.files.file_access import check_searchable
-from penstock_engine.files.json_file import read_json_object
+from penstock_engine.files.json_reader import read_json_object
 from penstock_engine.models.fields import (
     config_error,
     read_count,

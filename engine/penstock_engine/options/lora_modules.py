@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from penstock_engine.files.json_parse import parse_json
+from penstock_engine.files.json_reader import parse_json
 
 FIELDS = {"name", "path", "base_model_name"}
 

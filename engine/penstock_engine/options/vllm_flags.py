@@ -6,7 +6,7 @@ They are accepted if they request what the engine does anyway. Otherwise they ar
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock_engine.files.json_parse import parse_json
+from penstock_engine.files.json_reader import parse_json
 
 SHORT = {
     "-dp": "--data-parallel-size",

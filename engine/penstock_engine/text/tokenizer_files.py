@@ -10,7 +10,7 @@ from penstock_engine.checkpoints.gguf.file import find_gguf, read_gguf
 from penstock_engine.checkpoints.gguf.special_tokens import end_token_ids
 from penstock_engine.checkpoints.gguf.vocabulary import check_vocabulary
 from penstock_engine.core.errors import ModelError
-from penstock_engine.files.json_file import read_json_object
+from penstock_engine.files.json_reader import read_json_object
 
 TOKENIZER_NAME, SETTINGS_NAME = "tokenizer.json", "tokenizer_config.json"
 SPECIAL_TOKENS_NAME = "special_tokens_map.json"

@@ -9,7 +9,7 @@ import pytest
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import SequenceOutput, Step
-from penstock_engine.server.answers.timings import timings
+from penstock_engine.server.answers.usage import timings
 from penstock_engine.server.generation.generator import Choice
 from penstock_engine.server.metrics.request_record import RequestRecord
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.files.json_file import read_json_object
+from penstock_engine.files.json_reader import read_json_object
 from penstock_engine.server.requests.completion_request import GenerationRequest
 from penstock_engine.server.transport.errors import from_validation
 

@@ -1,9 +1,16 @@
-"""Reads a JSON object from a file of a model's folder."""
+"""Reads JSON that others have written: a text, or an object in a file of a model's folder."""
 
+import json
 from pathlib import Path
 from typing import Any
 
-from penstock_engine.files.json_parse import parse_json
+
+def parse_json(text: str | bytes) -> Any:
+    """Parses JSON. Raises ValueError, also for JSON that is nested too deeply for the parser."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("the JSON is nested too deeply") from error
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
