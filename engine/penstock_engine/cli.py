@@ -56,7 +56,7 @@ def main() -> None:
     if words and words[0].startswith("-") and words[0] != "--help":
         sys.exit(
             f"penstock-engine: the first argument has to be a command, such as serve, not {words[0]}; "
-            "args of spec.template replace all that Penstock sets"
+            "the args of a container replace all of its arguments"
         )
     if not is_preflight:
         app(args=words)
@@ -149,7 +149,6 @@ def serve(model: ModelDir, **flags: Any) -> None:
             gc.enable()
             asyncio.run(run(config, options, StartupTimer(STARTED_S, time.monotonic)))
     except ModelError as error:
-        # The preflight of a pod names spec.model.uri instead: there the folder is a mount.
         typer.echo(f"{error.reason}: {error} ({model})", err=True)
         raise typer.Exit(1) from error
 

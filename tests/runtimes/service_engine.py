@@ -23,6 +23,7 @@ from tests.support.otlp_collector import Collector
 from penstock.api.conversion.convert import to_core
 from penstock.api.inferenceservice.kind import KIND
 from penstock.core.manifests.engine_pod import preflight_pod, serve_pod
+from penstock.core.observed.refusal_message import refusal_message
 from penstock.core.spec.service import API_VERSION, ENGINE_PORT
 from penstock_engine.cli import main
 
@@ -153,7 +154,7 @@ class Engine:
 def preflight(
     model_dir: Path, spec: Spec, config_maps: Mapping[str, Path] | None = None
 ) -> dict[str, Any]:
-    """The verdict of the service's preflight."""
+    """The verdict of the service's preflight; of a refusal with the message that the condition shows."""
     pod = preflight_pod(to_core(service(model_dir, spec)), "image")
     container = _container(pod, config_maps or {}, 0)
     at = container.args.index("--termination-log")
@@ -167,7 +168,7 @@ def preflight(
     ):
         main()
     verdict: dict[str, Any] = json.loads(output.getvalue())
-    return verdict
+    return verdict if verdict["ok"] else verdict | {"message": refusal_message(verdict)}
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from tests.runtimes import effects, queue_effects
 from tests.runtimes.conftest import Places
 from tests.runtimes.service_engine import Engine, preflight, running_engine
 
+from penstock.core.runtimes.flag_fields import FIELDS
 from penstock.core.runtimes.page import EXTRA_FLAGS
 from penstock.core.runtimes.penstock import PREFLIGHT_FLAGS, RUNTIME
 from penstock_engine.options.config import EngineConfig
-from penstock_engine.options.field_names import FIELDS
 from penstock_engine.options.serve_options import ServeOptions
 
 MODEL = "MODEL"  # the argument that is no flag
@@ -215,11 +215,10 @@ def test_every_flag_has_a_field_or_a_reason() -> None:
     assert set(EXTRA_FLAGS).isdisjoint(RUNTIME.reserved_flags)
 
 
-def test_the_preflight_names_the_field_of_every_flag() -> None:
+def test_messages_name_the_field_of_every_flag() -> None:
     for argument in RUNTIME.arguments:
         for flag in argument.flags:
-            field = FIELDS[flag.replace("--no-", "--", 1)]
-            assert all(f"spec.{path}".startswith(field) for path in argument.paths)
+            assert all(f"spec.{path}".startswith(FIELDS[flag]) for path in argument.paths)
 
 
 def test_every_flag_that_a_spec_can_set_is_tested() -> None:

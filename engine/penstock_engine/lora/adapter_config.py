@@ -127,7 +127,7 @@ def _rank(rank: Any, name: str, max_rank: int) -> int:
         raise ModelError(
             "RankTooLarge",
             f"the adapter has rank {rank}, but the engine was started for at most {max_rank}: "
-            f"raise spec.engine.lora.maxRank, which is --max-lora-rank",
+            "raise --max-lora-rank",
         )
     return rank
 

@@ -55,8 +55,7 @@ class BaseModel:
         if not self.has_template and _has_template(folder):
             raise ModelError(
                 "ChatTemplateAdded",
-                "the adapter has a chat template, and the engine has none: set "
-                "spec.engine.parsers.chatTemplate, which is --chat-template",
+                "the adapter has a chat template, and the engine has none: set --chat-template",
             )
 
     def _is_named(self, name: Any) -> bool:

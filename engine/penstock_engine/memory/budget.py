@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock_engine.core.errors import ModelError
+from penstock_engine.core.errors import ModelError, Remedies
 from penstock_engine.execution.graph_sizes import graph_bytes, most_rows
 from penstock_engine.machine import device
 from penstock_engine.memory.batch_limits import BatchLimits
@@ -60,18 +60,16 @@ class MemoryBudget:
         raise ModelError(
             "MemoryTooSmall",
             f"{_mib(self.fixed_bytes)} of {self._fixed_parts}, {program}{_mib(working_bytes)} of working "
-            f"memory and {_mib(kv_bytes)} of KV cache do not fit into {self._share}: "
-            f"{self._advice(taken_bytes + kv_bytes)}",
+            f"memory and {_mib(kv_bytes)} of KV cache do not fit into {self._share}",
+            self._remedies(taken_bytes + kv_bytes),
         )
 
-    def missing_advice(self, missing_bytes: int) -> str:
-        """Advice in an error message: how to give the KV cache missing_bytes more."""
+    def remedies_of_missing(self, missing_bytes: int) -> Remedies:
+        """How to give the KV cache missing_bytes more."""
         more_mib = -(-int(missing_bytes / self.config.memory_utilization) // MIB)
         if self.device_name == "cpu":
-            return f"give spec.resources.limits.memory at least {more_mib}Mi more"
-        return self._alternatives(
-            f"take accelerators with at least {more_mib} MiB more memory each"
-        )
+            return {"MoreMemory": more_mib}
+        return {"MoreAcceleratorMemory": more_mib, **self._remedies_of_weights}
 
     @property
     def _fixed_parts(self) -> str:
@@ -90,20 +88,20 @@ class MemoryBudget:
         used = f" less {_mib(self.memory.used_bytes)} in use" if self.memory.used_bytes else ""
         return f"{share}{used} on each accelerator"
 
-    def _advice(self, needed_bytes: int) -> str:
-        """Advice in an error message: how to have needed_bytes of memory."""
+    def _remedies(self, needed_bytes: int) -> Remedies:
+        """How to have needed_bytes of memory."""
         total_bytes = int((needed_bytes + self.memory.used_bytes) / self.config.memory_utilization)
         total_mib = -(-total_bytes // MIB)
         if self.device_name == "cpu":
-            return f"set spec.resources.limits.memory to at least {total_mib}Mi"
-        return self._alternatives(f"take accelerators with at least {total_mib} MiB each")
+            return {"Memory": total_mib}
+        return {"AcceleratorMemory": total_mib, **self._remedies_of_weights}
 
-    def _alternatives(self, larger: str) -> str:
-        """Advice about accelerators. larger: the advice to take larger ones."""
-        more = "request more of them in spec.resources.limits, which split the weights"
+    @property
+    def _remedies_of_weights(self) -> Remedies:
+        """How to have less weights on each accelerator."""
         if self.config.quantization is None and self.model.quantization is None:
-            return f"{larger}, {more}, or set spec.engine.quantization.method"
-        return f"{larger}, or {more}"
+            return {"MoreRanks": None, "Quantization": None}
+        return {"MoreRanks": None}
 
     @property
     def _program_bytes(self) -> int:

@@ -104,6 +104,6 @@ def safetensors_files(model_dir: Path) -> list[Path]:
         found = "only pickled weights, which are never read" if pickled else "no weights"
         raise ModelError(
             "NoSafetensors",
-            f"the folder has {found}: convert the model to safetensors and set spec.model.uri to "
-            f"the result",
+            f"the folder has {found}",
+            {"Safetensors": None},
         ) from error

@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock_engine.core.errors import ModelError
+from penstock_engine.core.errors import ModelError, Remedies
 from penstock_engine.machine import device
 from penstock_engine.memory.batch_limits import BatchLimits, candidates
 from penstock_engine.memory.budget import MIB, MemoryBudget
@@ -20,7 +20,7 @@ from penstock_engine.models.shard import make_shards, unsharded
 from penstock_engine.options.config import EngineConfig
 from penstock_engine.options.flag_values import FIT
 
-# Smallest spec.engine.maxModelLen.
+# Smallest --max-model-len.
 MIN_MODEL_LEN = 16
 
 
@@ -141,7 +141,7 @@ def _requested_length(config: EngineConfig, model: ModelConfig) -> int:
     if config.max_model_len > model.max_model_len:
         raise ModelError(
             "ContextTooLong",
-            f"spec.engine.maxModelLen is {config.max_model_len}, but the model was made for "
+            f"--max-model-len is {config.max_model_len}, but the model was made for "
             f"{model.max_model_len} tokens: set it to at most {model.max_model_len}",
         )
     return config.max_model_len
@@ -224,14 +224,15 @@ def _draft(
     if draft.vocab_size != model.vocab_size:
         raise ModelError(
             "DraftMismatch",
-            f"the draft model has {draft.vocab_size} tokens, the model {model.vocab_size}: "
-            f"take a draft model with the same tokenizer in spec.engine.speculative.model.uri",
+            f"the draft model has {draft.vocab_size} tokens, the model {model.vocab_size}, so they have "
+            "different tokenizers",
+            {"DraftModel": None},
         )
     if draft.max_model_len < max_model_len:
         raise ModelError(
             "DraftMismatch",
-            f"the draft model was made for {draft.max_model_len} tokens: set spec.engine.maxModelLen "
-            f"to at most that",
+            f"the draft model was made for {draft.max_model_len} tokens",
+            {"ModelLength": draft.max_model_len},
         )
     return draft, sum(tensor_bytes.values())
 
@@ -251,21 +252,22 @@ def _draft_head(
     if config.layout.num_ranks > 1:
         raise ModelError(
             "DraftMismatch",
-            "a head drafts only for a model that is on one rank: remove spec.engine.speculative, or "
-            "set spec.engine.parallelism.tensor to 1",
+            "a head drafts only for a model that is on one rank: remove --speculative-config, or set "
+            "--tensor-parallel-size to 1",
         )
     if head.hidden_size != model.hidden_size:
         raise ModelError(
             "DraftMismatch",
             f"the head was made for states of {head.hidden_size} numbers, the model's have "
-            f"{model.hidden_size}: take a head of this model in spec.engine.speculative.model.uri",
+            f"{model.hidden_size}",
+            {"DraftModel": None},
         )
     fc = headers.get("fc.weight")
     if fc is None or fc.shape != (head.hidden_size, 2 * head.hidden_size):
         raise ModelError(
             "DraftMismatch",
-            "the head has no fc.weight that reads a token and a state: take another one in "
-            "spec.engine.speculative.model.uri",
+            "the head has no fc.weight that reads a token and a state",
+            {"DraftModel": None},
         )
     parameters = draft_head_parameters(head, has_bias="fc.bias" in headers)
     try:
@@ -287,13 +289,13 @@ def _num_blocks(budget: MemoryBudget, max_model_len: int, block_bytes: int, free
         return num_blocks
     fitting = num_blocks * block_size
     kv_bytes = longest_blocks * block_bytes
-    if requested_kv_bytes is not None:
-        advice = f"set spec.engine.kvCache.memory to at least {-(-kv_bytes // MIB)}Mi"
-    else:
-        advice = budget.missing_advice(kv_bytes - free_bytes)
+    remedies: Remedies = {"KVCacheMemory": -(-kv_bytes // MIB)}
+    if requested_kv_bytes is None:
+        remedies = budget.remedies_of_missing(kv_bytes - free_bytes)
     if fitting >= MIN_MODEL_LEN:
-        advice += f", or set spec.engine.maxModelLen to at most {fitting}"
+        remedies = {**remedies, "ModelLength": fitting}
     raise ModelError(
         "KVCacheTooSmall",
-        f"the KV cache has room for {fitting} tokens, but one request may have {max_model_len}: {advice}",
+        f"the KV cache has room for {fitting} tokens, but one request may have {max_model_len}",
+        remedies,
     )

@@ -13,35 +13,6 @@ from penstock_engine.files.json_reader import read_json_object
 from penstock_engine.machine import device
 from penstock_engine.memory.plan import MemoryPlan, plan_memory
 from penstock_engine.options.config import EngineConfig
-from penstock_engine.options.field_names import in_fields
-
-# Advice for users of an InferenceService by reason, if the message does not contain it.
-HINTS = {
-    "ModelNotFound": "set spec.model.uri to a folder that exists",
-    "NotAModel": "set spec.model.uri to the folder that holds config.json",
-    "UnsupportedArchitecture": "set spec.model.uri to a model of a supported architecture",
-    "BadConfig": "set spec.model.uri to a model with a configuration that can be served",
-    "BadWeights": "copy the complete model to the place that spec.model.uri names",
-    "WeightsMismatch": "set spec.model.uri to weights and config.json of one and the same model",
-    "QuantizedAlready": "remove spec.engine.quantization",
-    "UnsupportedQuantization": "set spec.model.uri to a checkpoint that can be read",
-    "CannotSplit": (
-        "the number of tensor-parallel ranks is that of the accelerators in spec.resources.limits, unless "
-        "spec.engine.parallelism says otherwise"
-    ),
-    "ReadFailed": (
-        "let this user read it, or set runAsUser or fsGroup in spec.template.spec.securityContext"
-    ),
-    "NoTokenizer": "set spec.model.uri to a folder that holds the model's tokenizer.json too",
-    "BadTokenizer": "set spec.model.uri to a folder with the tokenizer.json of this model",
-    "BadDraftModel": "set spec.engine.speculative.model.uri to a draft model that can be served",
-    "BadGenerationConfig": "change spec.engine.generation",
-    "NoChatTemplate": "set spec.engine.parsers.chatTemplate to a key that its ConfigMap has",
-    "BadChatTemplate": "set spec.engine.parsers.chatTemplate to a template that can be compiled",
-    "BadTemplateVariables": "change spec.engine.extraArgs",
-    "BadAdapter": "change spec.engine.extraArgs",
-    "BadArguments": "change spec.engine, or its extraArgs",
-}
 
 # Memory of an accelerator that is unknown: enough for any model.
 UNBOUNDED_BYTES = 1 << 60
@@ -59,8 +30,7 @@ def find_model(model_dir: Path, scope: Scope) -> dict[str, Any]:
     Raises OSError if they cannot be read.
     """
     if not model_dir.exists():
-        reason = "ModelNotFound"
-        return _refused(reason, f"there is nothing at this place ({model_dir}): {HINTS[reason]}")
+        return _refused("ModelNotFound", f"there is nothing at this place ({model_dir})")
     check_searchable(model_dir)
     if scope == "files" and model_dir.is_dir() and not any(model_dir.glob("*.gguf")):
         return _find_configuration(model_dir)
@@ -74,25 +44,27 @@ def _find_configuration(model_dir: Path) -> dict[str, Any]:
         try:
             read_json_object(model_dir / name)
         except ValueError as error:
-            return _refused("BadConfig", f"{error}: {HINTS['BadConfig']}")
+            return _refused("BadConfig", str(error))
         return FOUND
-    return _refused("NotAModel", f"the folder has no config.json: {HINTS['NotAModel']}")
+    return _refused("NotAModel", "the folder has no config.json")
 
 
 def refusal(error: ModelError, model_dir: Path) -> dict[str, Any]:
-    """The verdict for an error, with advice for users of an InferenceService."""
-    hint = HINTS.get(error.reason)
+    """The verdict for an error: with remedies, also the problem apart from them."""
+    if error.remedies:
+        problem = {"problem": error.problem, "remedies": dict(error.remedies)}
+        return _refused(error.reason, str(error)) | problem
     place = f" ({model_dir})" if error.reason == "ModelNotFound" else ""
-    return _refused(error.reason, in_fields(f"{error}{place}: {hint}" if hint else str(error)))
+    return _refused(error.reason, f"{error}{place}")
 
 
 def bad_arguments(message: str) -> dict[str, Any]:
     """The verdict for a command line that the engine does not take."""
-    return _refused("BadArguments", f"{in_fields(message)}: {HINTS['BadArguments']}")
+    return _refused("BadArguments", message)
 
 
 def _refused(reason: str, message: str) -> dict[str, Any]:
-    return {"ok": False, "reason": reason, "message": message}
+    return {"ok": False, "reason": reason, "message": message, "remedies": {}}
 
 
 def preflight(

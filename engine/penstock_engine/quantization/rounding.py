@@ -85,7 +85,7 @@ def group_size(num_inputs: int) -> int:
         raise ModelError(
             "UnevenWidth",
             f"int4 needs rows of a multiple of {SMALLEST_GROUP} numbers, but this model has some "
-            f"of {num_inputs}: set spec.engine.quantization.method to int8",
+            f"of {num_inputs}: set --quantization to int8",
         )
     return size
 

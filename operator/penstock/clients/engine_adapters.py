@@ -21,6 +21,7 @@ from penstock.clients.shared_slots import SharedSlots
 from penstock.core.adapters.replica import Copy
 from penstock.core.formats.json_text import parse_json
 from penstock.core.observed.lora_engine import LoraRuntime
+from penstock.core.runtimes.flag_fields import in_fields
 
 # Time limits in seconds. An engine lists its adapters between two steps. A load waits there for memory, for
 # at most 60 s.
@@ -198,7 +199,7 @@ def _refusal(status: int, content: bytes) -> EngineFailure:
     )
     if found := _CAUSE_IN_VLLM.fullmatch(message):
         message = found[1]
-    message = (message or f"status {status} of the engine")[:MAX_MESSAGE_CHARS]
+    message = in_fields(message or f"status {status} of the engine")[:MAX_MESSAGE_CHARS]
     if not is_about_adapter or status in (408, 429):
         return EngineFailure("Busy", reason or "Busy", message)
     return EngineFailure("Refused", reason or "Refused", message)

@@ -8,10 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.core.observed.refusal_message import refusal_message
+from penstock_engine.memory.preflight import preflight
+from penstock_engine.options.config import EngineConfig
+
 COMMAND = Path(sys.executable).with_name("penstock-engine")
 MIB = 2**20
 GIB = 2**30
 Damage = Callable[[Path], None]
+Verdict = dict[str, Any]
 
 
 def config_with(**changes: Any) -> Damage:
@@ -39,6 +44,17 @@ def void(_: object) -> None:
 
 
 URI = "spec.model.uri"
+
+
+def shown(verdict: Verdict) -> Verdict:
+    """The verdict of a refusal with the message that an InferenceService's condition shows."""
+    return verdict | {"message": refusal_message(verdict)}
+
+
+def checked(config: EngineConfig, **memory: int) -> Verdict:
+    """The verdict of the preflight, and of a refusal what the condition shows."""
+    verdict = preflight(config, **memory)
+    return verdict if verdict["ok"] else shown(verdict)
 
 
 def run(*args: str | Path, **env: str) -> subprocess.CompletedProcess[str]:

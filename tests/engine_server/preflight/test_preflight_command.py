@@ -10,6 +10,7 @@ from tests.engine_server.preflight.preflight_models import (
     GIB,
     MIB,
     run,
+    shown,
     with_file,
 )
 
@@ -20,7 +21,7 @@ def test_a_template_that_cannot_be_compiled_is_refused(folder: Path) -> None:
     """The advice fits the model's own templates too."""
     with_file("chat_template.jinja", b"{% if %}")(folder)
     done = run(folder, "--memory-limit-bytes", str(4 * GIB))
-    verdict = json.loads(done.stdout)
+    verdict = shown(json.loads(done.stdout))
     assert verdict["reason"] == "BadChatTemplate"
     assert verdict["message"].startswith("chat_template.jinja: line 1: ")
     advice = ": set spec.engine.parsers.chatTemplate to a template that can be compiled"

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.engine_server.preflight.preflight_models import (
     GIB,
+    checked,
 )
 
 from penstock_engine.core.speculation import SpeculationConfig
-from penstock_engine.memory.preflight import preflight
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.parameters import checkpoint_tensors, draft_head_parameters
 from penstock_engine.options.config import EngineConfig
@@ -40,7 +40,7 @@ def test_a_draft_model_that_is_missing_is_named_by_its_path(
     draft = str(tmp_path / "nowhere")
     speculation = SpeculationConfig(method=method, num_speculative_tokens=2, model=draft)
     config = EngineConfig(model_dir=model_dir, dtype="float32", speculative_config=speculation)
-    verdict = preflight(config, memory_limit_bytes=2 * GIB)
+    verdict = checked(config, memory_limit_bytes=2 * GIB)
     assert (verdict["ok"], verdict["reason"]) == (False, "BadDraftModel")
     assert f"({draft}): there is no model directory" in verdict["message"]
     assert "spec.engine.speculative.model.uri" in verdict["message"]
@@ -57,11 +57,9 @@ def test_a_draft_head_is_counted_and_must_fit_the_model(model_dir: Path, tmp_pat
             method="eagle", num_speculative_tokens=2, model=str(tmp_path / name)
         )
         config = EngineConfig(model_dir=model_dir, dtype="float32", speculative_config=speculation)
-        return preflight(config, memory_limit_bytes=2 * GIB)
+        return checked(config, memory_limit_bytes=2 * GIB)
 
-    plain = preflight(
-        EngineConfig(model_dir=model_dir, dtype="float32"), memory_limit_bytes=2 * GIB
-    )
+    plain = checked(EngineConfig(model_dir=model_dir, dtype="float32"), memory_limit_bytes=2 * GIB)
     fitting = verdict("fitting", hidden_size, (hidden_size, 2 * hidden_size))
     head = load_file(tmp_path / "fitting" / "model.safetensors")
     num_bytes = sum(tensor.nbytes for tensor in head.values())

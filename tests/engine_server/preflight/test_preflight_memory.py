@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine_server.preflight.preflight_models import GIB, MIB, config_with
+from tests.engine_server.preflight.preflight_models import GIB, MIB, checked, config_with
 
-from penstock_engine.memory.preflight import preflight
 from penstock_engine.options.config import EngineConfig
 
 
@@ -16,23 +15,23 @@ def test_the_accelerator_in_the_message_is_the_smallest(model_dir: Path, num_ran
     config = EngineConfig(
         model_dir=model_dir, device="cuda", max_model_len=1024, tensor_parallel_size=num_ranks
     )
-    message = preflight(config, accelerator_memory_bytes=32 * MIB)["message"]
+    message = checked(config, accelerator_memory_bytes=32 * MIB)["message"]
     advised_mib = int(message.rsplit("at least ", 1)[1].partition(" MiB")[0])
-    assert preflight(config, accelerator_memory_bytes=advised_mib * MIB)["ok"]
-    assert not preflight(config, accelerator_memory_bytes=(advised_mib - 1) * MIB)["ok"]
+    assert checked(config, accelerator_memory_bytes=advised_mib * MIB)["ok"]
+    assert not checked(config, accelerator_memory_bytes=(advised_mib - 1) * MIB)["ok"]
 
 
 @pytest.mark.parametrize("memory", [64 * MIB, 700 * MIB])
 def test_the_memory_in_the_message_is_the_minimum(model_dir: Path, memory: int) -> None:
     config = EngineConfig(model_dir=model_dir, dtype="float32", max_model_len=1024)
-    message = preflight(config, memory_limit_bytes=memory)["message"]
+    message = checked(config, memory_limit_bytes=memory)["message"]
     advised_mib = int(message.rsplit("at least ", 1)[1].removesuffix("Mi"))
-    assert preflight(config, memory_limit_bytes=advised_mib * MIB)["ok"]
-    assert not preflight(config, memory_limit_bytes=(advised_mib - 1) * MIB)["ok"]
+    assert checked(config, memory_limit_bytes=advised_mib * MIB)["ok"]
+    assert not checked(config, memory_limit_bytes=(advised_mib - 1) * MIB)["ok"]
 
 
 def test_accelerators_of_unknown_memory_fit(model_dir: Path) -> None:
-    verdict = preflight(EngineConfig(model_dir=model_dir, device="cuda"), memory_limit_bytes=MIB)
+    verdict = checked(EngineConfig(model_dir=model_dir, device="cuda"), memory_limit_bytes=MIB)
     assert verdict["ok"]
     assert verdict["kv_bytes_per_token"] == 2 * 4 * 4 * 32 * 2
     unknown = ("accelerator_memory_bytes", "kv_capacity_tokens", "max_num_seqs")
@@ -44,7 +43,7 @@ def test_the_batch_limits_follow_the_accelerators_memory(model_dir: Path) -> Non
     config = EngineConfig(model_dir=model_dir, device="cuda")
     found = []
     for memory in (80 * GIB, 24 * GIB, GIB // 4):
-        verdict = preflight(config, accelerator_memory_bytes=memory)
+        verdict = checked(config, accelerator_memory_bytes=memory)
         assert verdict["accelerator_memory_bytes"] == memory
         found.append((verdict["max_num_seqs"], verdict["max_num_batched_tokens"]))
     assert found == [(1024, 8192), (256, 2048), (64, 512)]
@@ -68,7 +67,7 @@ def test_a_model_that_no_accelerator_holds_is_rejected_with_advice(
     model_dir: Path, changes: dict[str, Any], memory: int, reason: str, advice: tuple[str, ...]
 ) -> None:
     config = EngineConfig(model_dir=model_dir, device="cuda", **changes)
-    verdict = preflight(config, memory_limit_bytes=64 * GIB, accelerator_memory_bytes=memory)
+    verdict = checked(config, memory_limit_bytes=64 * GIB, accelerator_memory_bytes=memory)
     assert (verdict["ok"], verdict["reason"]) == (False, reason)
     for part in advice:
         assert part in verdict["message"]
@@ -80,7 +79,7 @@ def test_an_accelerator_without_room_for_one_request_is_rejected(folder: Path) -
     """The KV cache of such a request has 160 MiB."""
     config_with(max_position_embeddings=81920)(folder)
     config = EngineConfig(model_dir=folder, device="cuda")
-    verdict = preflight(config, accelerator_memory_bytes=160 * MIB)
+    verdict = checked(config, accelerator_memory_bytes=160 * MIB)
     assert verdict["reason"] == "KVCacheTooSmall"
     for advice in ("MiB more memory each", MORE, QUANTIZED, "spec.engine.maxModelLen to at most"):
         assert advice in verdict["message"]
@@ -91,6 +90,6 @@ def test_a_model_is_split_over_accelerators(model_dir: Path) -> None:
     """Ranks share weights and cache, so each needs less memory."""
     config = EngineConfig(model_dir=model_dir, device="cuda")
     split = replace(config, tensor_parallel_size=2)
-    whole, half = (preflight(each, accelerator_memory_bytes=4 * GIB) for each in (config, split))
+    whole, half = (checked(each, accelerator_memory_bytes=4 * GIB) for each in (config, split))
     assert half["weights_bytes"] < whole["weights_bytes"]
     assert half["kv_bytes_per_token"] * 2 == whole["kv_bytes_per_token"]

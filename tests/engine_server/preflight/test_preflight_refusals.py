@@ -15,12 +15,12 @@ from tests.engine_server.preflight.preflight_models import (
     MIB,
     URI,
     Damage,
+    checked,
     config_with,
     delete_files,
     with_file,
 )
 
-from penstock_engine.memory.preflight import preflight
 from penstock_engine.options.config import EngineConfig
 
 
@@ -156,9 +156,9 @@ def test_an_invalid_folder_is_rejected(
     folder: Path, damage: Damage, reason: str, field: str
 ) -> None:
     config = EngineConfig(model_dir=folder, dtype="float32")
-    assert preflight(config, memory_limit_bytes=4 * GIB)["ok"]
+    assert checked(config, memory_limit_bytes=4 * GIB)["ok"]
     damage(folder)
-    verdict = preflight(config, memory_limit_bytes=4 * GIB)
+    verdict = checked(config, memory_limit_bytes=4 * GIB)
     assert (verdict["ok"], verdict["reason"]) == (False, reason)
     assert field in verdict["message"]
     assert str(folder) not in verdict["message"]
@@ -168,7 +168,7 @@ def test_a_tokenizer_of_another_folder_is_named(folder: Path, tmp_path: Path) ->
     other = tmp_path / "other"
     other.mkdir()
     config = EngineConfig(model_dir=folder, dtype="float32", tokenizer=other)
-    verdict = preflight(config, memory_limit_bytes=4 * GIB)
+    verdict = checked(config, memory_limit_bytes=4 * GIB)
     assert verdict["reason"] == "NoTokenizer"
     assert f"--tokenizer {other}: the folder has no tokenizer.json" in verdict["message"]
 
@@ -176,7 +176,7 @@ def test_a_tokenizer_of_another_folder_is_named(folder: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("uri", ["absent", "file"])
 def test_a_missing_folder_is_rejected(tmp_path: Path, uri: str) -> None:
     (tmp_path / "file").touch()
-    verdict = preflight(EngineConfig(model_dir=tmp_path / uri), memory_limit_bytes=GIB)
+    verdict = checked(EngineConfig(model_dir=tmp_path / uri), memory_limit_bytes=GIB)
     assert verdict["reason"] == "ModelNotFound"
     assert URI in verdict["message"]
     assert str(tmp_path / uri) in verdict["message"]
@@ -201,7 +201,7 @@ def test_a_model_that_does_not_fit_is_rejected_with_advice(
     model_dir: Path, changes: dict[str, Any], memory: int, reason: str, advice: str
 ) -> None:
     config = EngineConfig(model_dir=model_dir, dtype="float32", **changes)
-    verdict = preflight(config, memory_limit_bytes=memory)
+    verdict = checked(config, memory_limit_bytes=memory)
     assert (verdict["ok"], verdict["reason"]) == (False, reason)
     assert advice in verdict["message"]
 

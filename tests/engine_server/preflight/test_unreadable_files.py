@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from tests.engine_server.preflight.preflight_models import shown
 from typer.testing import CliRunner
 
 import penstock_engine.server.option_checks
@@ -72,11 +73,10 @@ def test_preflight_names_the_file(folder: Path, name: str) -> None:
     os.utime(folder / name, (0, 0))  # a file that has not changed is not read again
     result = invoke("preflight", str(folder))
     assert result.exit_code == 1
-    assert json.loads(result.stdout) == {
-        "ok": False,
-        "reason": "ReadFailed",
-        "message": f"{folder / name} cannot be read: Permission denied for {reader()}: {HINT}",
-    }
+    problem = f"{folder / name} cannot be read: Permission denied for {reader()}"
+    verdict = json.loads(result.stdout)
+    assert verdict == {"ok": False, "reason": "ReadFailed", "message": problem, "remedies": {}}
+    assert shown(verdict)["message"] == f"{problem}: {HINT}"
 
 
 @pytest.mark.parametrize("scope", ["model", "files"])
@@ -84,7 +84,7 @@ def test_preflight_names_a_folder_that_cannot_be_searched(folder: Path, scope: s
     folder.chmod(0o600)
     result = invoke("preflight", str(folder), "--scope", scope)
     message = f"{folder} cannot be read: Permission denied for {reader()}: {HINT}"
-    assert json.loads(result.stdout) == {"ok": False, "reason": "ReadFailed", "message": message}
+    assert shown(json.loads(result.stdout))["message"] == message
 
 
 def test_preflight_names_a_configuration_of_another_program(folder: Path) -> None:
@@ -99,7 +99,7 @@ def test_preflight_names_a_gguf_file(folder: Path) -> None:
     path.chmod(0)
     result = invoke("preflight", str(path))
     message = f"{path} cannot be read: Permission denied for {reader()}: {HINT}"
-    assert json.loads(result.stdout)["message"] == message
+    assert shown(json.loads(result.stdout))["message"] == message
 
 
 def test_preflight_names_a_chat_template_of_the_flags(folder: Path) -> None:

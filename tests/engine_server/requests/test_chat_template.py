@@ -86,8 +86,8 @@ def test_tools_need_a_template_that_shows_them_and_the_error_says_how_to_give_on
     error = error_of(echoing, tools=[tool], tool_choice="required")
     assert error["param"] == "tools"
     assert error["message"] == (
-        "this model's chat template does not take tools: give the engine one that does "
-        "(--chat-template, or spec.engine.parsers.chatTemplate of the service)"
+        "this model's chat template does not take tools: give the engine one that does, with "
+        "--chat-template"
     )
 
 

@@ -162,8 +162,8 @@ def _encode_chat(state: ServerState, request: ChatCompletionRequest) -> list[int
     if request.tools and not tokenizer.takes_tools:
         raise RequestError(
             400,
-            "this model's chat template does not take tools: give the engine one that does "
-            "(--chat-template, or spec.engine.parsers.chatTemplate of the service)",
+            "this model's chat template does not take tools: give the engine one that does, with "
+            "--chat-template",
             param="tools",
         )
     messages = [

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from penstock.core.observed.refusal_message import end_message
 from penstock.core.routing.pick import Side
 from penstock.core.spec.service import (
     COHORT_LABEL,
@@ -127,7 +128,8 @@ def _trouble(conditions: dict[str, Object], engine: Object) -> tuple[str, str] |
     if waiting.get("reason") in CREATING:
         return None
     if waiting["reason"] == "CrashLoopBackOff":
-        return "CrashLoopBackOff", _termination_message(engine) or waiting.get("message", "")
+        ended = end_message(_termination_message(engine))
+        return "CrashLoopBackOff", ended or waiting.get("message", "")
     return waiting["reason"], waiting.get("message", "")
 
 

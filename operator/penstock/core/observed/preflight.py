@@ -5,6 +5,7 @@ from typing import Any
 
 from penstock.core.formats.json_text import parse_json
 from penstock.core.observed.pods import ObservedPod
+from penstock.core.observed.refusal_message import refusal_message
 from penstock.core.spec.settings import Settings
 
 # Settings that an engine derives from the model, by their field in the preflight's report.
@@ -54,7 +55,7 @@ def _result(preflight: ObservedPod) -> PreflightResult | None:
         if report["ok"]:
             derived = {path: report[name] for name, path in DERIVED.items() if name in report}
             return PreflightResult(True, "Fits", _fit(report), derived)
-        return PreflightResult(False, report["reason"], report["message"])
+        return PreflightResult(False, report["reason"], refusal_message(report))
     except (ValueError, KeyError, TypeError):
         if preflight.phase == "Succeeded":
             return PreflightResult(True, "Passed", "the preflight passed")
