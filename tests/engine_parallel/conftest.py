@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.engine.greedy_equality import FAMILIES
+from tests.support.engine.families import FAMILIES
 
 from penstock_engine.lora.checkpoint import Adapter, Factors
 

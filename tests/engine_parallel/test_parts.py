@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.engine.greedy_equality import FAMILIES
+from tests.support.engine.families import FAMILIES
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.engine.greedy_equality import FAMILIES
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.engine.families import FAMILIES
 
 from penstock_engine.checkpoints.tensor_shard import split_evenly
 from penstock_engine.core.errors import ModelError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.engine.greedy_equality import FAMILIES
+from tests.support.engine.families import FAMILIES
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks.engine.quantized_equality import FORMATS
+from tests.support.engine.quantized_weights import FORMATS
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.formats.parse import parse_format

@@ -14,8 +14,9 @@ from benchmarks.engine.greedy_equality import (
     make_prompts,
     reference,
 )
-from benchmarks.engine.quantized_equality import FORMATS, PRODUCTS, campaign, quantize
+from benchmarks.engine.quantized_equality import campaign
 from safetensors.torch import load_file, save_file
+from tests.support.engine.quantized_weights import FORMATS, PRODUCTS, quantize
 
 from penstock_engine.checkpoints.weights import checkpoint_files, read_headers, shapes_and_bytes
 from penstock_engine.core.errors import ModelError

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 import transformers
-from benchmarks.engine.quantized_equality import FORMATS, quantize
 from safetensors.torch import save_file
 from tests.support.engine.families import FAMILIES
 from tests.support.engine.gguf_files import write_gguf
+from tests.support.engine.quantized_weights import FORMATS, quantize
 
 from penstock_engine.make_model.make import make
 
