@@ -15,13 +15,8 @@ from penstock.gateway.stats.adapter_request_record import AdapterRequestRecord
 from penstock.gateway.stats.adapter_stats import AdapterStats
 from penstock.gateway.stats.first_answers import FirstAnswers
 from penstock.gateway.stats.request_ending import RequestEnding, RequestOutcome
+from penstock.gateway.stats.response_times import ResponseTimes
 from penstock.gateway.stats.service_stats import ServiceStats
-
-# A write that takes longer waits for the client to read: the socket's buffer is full.
-BLOCKED_AFTER_S = 0.05
-# If writes waited for the client during more than this share of a stream, the times between tokens
-# are the client's and are not taken as the engine's.
-MAX_BLOCKED_SHARE = 0.1
 
 
 class RequestRecord:
@@ -46,7 +41,7 @@ class RequestRecord:
     ) -> None:
         self._stats = stats
         self.adapter = None if adapter is None else AdapterRequestRecord(adapter)
-        self._now = now
+        self._times = ResponseTimes(now, arrived_s)
         # Not the request itself, whose body is freed while the record lives.
         self._api = request.api
         self._prompt_bytes = request.prompt_bytes
@@ -58,12 +53,8 @@ class RequestRecord:
         self._endpoint: Endpoint | None = None
         self._reservation: Reservation | None = None
         self.end = RequestEnding()
-        # The current engine's latency counts from here: time that an earlier engine lost does not.
-        self._engine_since_s = arrived_s
-        self._sent_s = self._first_byte_s = self._last_byte_s = arrived_s
         self._num_ahead = 0
         self._num_concurrent = 0.0
-        self._blocked_s = 0.0
         self.has_begun = False
         self.arrived_s = arrived_s
         self.prompt_tokens = stats.token_estimate.of(request.prompt_bytes)
@@ -93,7 +84,7 @@ class RequestRecord:
         self._stats.in_flight.add(self)
         self._num_ahead, num_open_at_start = self._stats.count_sent(pod)
         self._num_concurrent = num_open_at_start
-        self._sent_s = self._now()
+        self._times.note_sent()
         try:
             with self.adapter.stats.hold_copy(pod) if self.adapter else contextlib.nullcontext():
                 yield
@@ -101,7 +92,7 @@ class RequestRecord:
             self._stats.in_flight.discard(self)
             self._num_concurrent = (num_open_at_start + self._stats.count_end(pod)) / 2
             if not self.has_begun:
-                self._engine_since_s = self._now()
+                self._times.note_failed_attempt()
                 self._stats.count_first_byte(pod)
             if reservation is not None:
                 reservation.release()
@@ -113,20 +104,19 @@ class RequestRecord:
 
     def add_chunk(self, chunk: bytes) -> None:
         """Count a chunk of the response from the engine."""
-        self._last_byte_s = self._now()
+        self._times.note_chunk(is_first=not self.has_begun)
         self._usage.feed(chunk)
         if self.has_begun:
             return
-        self.has_begun, self._first_byte_s = True, self._last_byte_s
+        self.has_begun = True
         if self._endpoint is not None:
             self._stats.count_first_byte(self._endpoint.pod)
         if self._reservation is not None and self._is_stream and not self._usage.has_error:
-            self._reservation.first_token_received(self._first_byte_s)
+            self._reservation.first_token_received(self._times.first_byte_s)
 
     def add_write_time(self, seconds: float) -> None:
         """Add the time that a write to the client took."""
-        if seconds > BLOCKED_AFTER_S:
-            self._blocked_s += seconds
+        self._times.add_write_time(seconds)
 
     @property
     def usage(self) -> ResponseUsage:
@@ -219,7 +209,7 @@ class RequestRecord:
         """Record TTFT and TPOT of a stream; another response comes all at once and has neither."""
         if not self._is_stream:
             return
-        self._stats.ttft_s.add(self._first_byte_s - self.arrived_s)
+        self._stats.ttft_s.add(self._times.ttft_s)
         if self._tpot_s is not None:
             self._stats.tpot_s.add(self._tpot_s)
 
@@ -242,28 +232,20 @@ class RequestRecord:
                 prompt_tokens or self.prompt_tokens,
                 self._num_ahead,
                 self._num_concurrent,
-                self._first_byte_s - self._sent_s,
+                self._times.sent_ttft_s,
                 self._tpot_s,
-                overall_s=self._engine_ttft_s,
+                overall_s=self._times.engine_ttft_s,
                 tenant=self._tenant,
             )
         else:
-            arm.record_answer_time(self._engine_ttft_s)
+            arm.record_answer_time(self._times.engine_ttft_s)
 
     def _new_usage(self) -> ResponseUsage:
         return ResponseUsage(self._api, is_stream=self._is_stream)
 
     @property
-    def _engine_ttft_s(self) -> float:
-        return self._first_byte_s - self._engine_since_s
-
-    @property
     def _tpot_s(self) -> float | None:
-        """Mean seconds between tokens; None for one token, and if the client was too slow to tell."""
-        gaps, span_s = self._usage.output_tokens - 1, self._last_byte_s - self._first_byte_s
-        if gaps <= 0 or self._blocked_s > MAX_BLOCKED_SHARE * span_s:
-            return None
-        return span_s / gaps
+        return self._times.tpot_s(self._usage.output_tokens)
 
     @property
     def _allowed_s(self) -> float:
@@ -277,7 +259,7 @@ class RequestRecord:
     @property
     def _is_late(self) -> bool:
         """Whether the client got its first byte late, whichever engine lost the time."""
-        return self._first_byte_s - self.arrived_s > self._allowed_s
+        return self._times.ttft_s > self._allowed_s
 
     @property
     def _is_slow(self) -> bool:
@@ -290,4 +272,4 @@ class RequestRecord:
     @property
     def _violates(self) -> bool:
         """Whether the engine that responded missed an objective."""
-        return self._is_slow or self._engine_ttft_s > self._allowed_s
+        return self._is_slow or self._times.engine_ttft_s > self._allowed_s
