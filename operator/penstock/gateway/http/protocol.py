@@ -8,7 +8,6 @@ trailers out of the headers, and bounds the size of both.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -20,6 +19,7 @@ from uvicorn.server import ServerState
 
 from penstock.clients.logs import fields
 from penstock.gateway.apis.errors import error_body
+from penstock.gateway.http.half_closing_transport import HalfClosingTransport
 from penstock.gateway.http.response_pieces import COUNTS_FOR_SERVICE, send_in_pieces
 from penstock.gateway.http.strict_connection import StrictConnection
 from penstock.gateway.limits.connection_limit import ConnectionLimit, Replaceable
@@ -35,43 +35,6 @@ SEND_BUFFER_BYTES = 64 << 10
 # Time without a byte of the client after its response before the connection is reset. A client that goes on
 # to send reads its response only then, so it may send for `request_timeout_s`.
 LINGER_S = 2.0
-
-
-class HalfClosingTransport:
-    """A transport that closes only its sending side while the client still sends.
-
-    A socket that is closed with unread bytes is reset, and then the client may lose the response.
-    has_unread: whether there may be unread bytes. on_half_close: called when only that side is closed.
-    """
-
-    def __init__(
-        self,
-        transport: asyncio.Transport,
-        has_unread: Callable[[], bool],
-        on_half_close: Callable[[], None],
-    ) -> None:
-        self._transport = transport
-        self._has_unread = has_unread
-        self._on_half_close = on_half_close
-        self._is_half_closed = False
-        self.write = transport.write
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def is_closing(self) -> bool:
-        return self._is_half_closed or self._transport.is_closing()
-
-    def close(self) -> None:
-        if self.is_closing():
-            return
-        if self._has_unread():
-            self._is_half_closed = True
-            self._transport.write_eof()
-            self._transport.resume_reading()
-            self._on_half_close()
-        else:
-            self._transport.close()
 
 
 class GatewayProtocol(H11Protocol):

@@ -1,0 +1,42 @@
+"""Closes connections so that the client gets the response before it is reset."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+
+class HalfClosingTransport:
+    """A transport that closes only its sending side while the client still sends.
+
+    A socket that is closed with unread bytes is reset, and then the client may lose the response.
+    has_unread: whether there may be unread bytes. on_half_close: called when only that side is closed.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        has_unread: Callable[[], bool],
+        on_half_close: Callable[[], None],
+    ) -> None:
+        self._transport = transport
+        self._has_unread = has_unread
+        self._on_half_close = on_half_close
+        self._is_half_closed = False
+        self.write = transport.write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._is_half_closed or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self.is_closing():
+            return
+        if self._has_unread():
+            self._is_half_closed = True
+            self._transport.write_eof()
+            self._transport.resume_reading()
+            self._on_half_close()
+        else:
+            self._transport.close()
