@@ -12,13 +12,12 @@ import asyncio
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import aiohttp
 from multidict import CIMultiDict
 
 from penstock.clients.pod_connections import PodConnector
-from penstock.core.routing.charge import CHARGES, Ending, ending_of, ending_of_timeout
+from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
 from penstock.core.routing.route import Mirror
 from penstock.core.routing.traffic_split import RolloutMirror
@@ -26,6 +25,7 @@ from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.apis.response_usage import ResponseUsage
 from penstock.gateway.apis.sse import MAX_HELD_BYTES, SseBuffer
 from penstock.gateway.limits.shared_limit import Allocation, SharedLimit
+from penstock.gateway.mirroring.mirrored_request import CopyLimits, MirroredRequest
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.snapshot import Service, Snapshot
 from penstock.gateway.stats.service_stats import ServiceStats
@@ -39,20 +39,6 @@ MAX_ORIGINAL_ID_CHARACTERS = 100
 # Memory for copies, as a fraction of that for requests. It is small because copies may be dropped, and
 # requests may not.
 MEMORY_FRACTION = 0.125
-
-
-@dataclass(frozen=True, slots=True)
-class MirroredRequest:
-    """A request to send copies of.
-
-    path: with the query. headers: as sent to the original's engine. timeout_s: of the whole request, by
-    the rule of its ModelRoute; None: the gateway's.
-    """
-
-    request: InferenceRequest
-    path: str
-    headers: Mapping[str, str]
-    timeout_s: float | None = None
 
 
 class RequestMirror:
@@ -211,45 +197,6 @@ class RequestMirror:
 
     def _count(self, service: str, revision: str, outcome: str) -> None:
         self._metrics.mirrored_requests.labels(service, revision, outcome).inc()
-
-
-class CopyLimits:
-    """Time limits of a copy, which are those of its original.
-
-    timeout: for the block in which the copy is sent; raises TimeoutError. has_begun: whether a part of the
-    response has arrived.
-    """
-
-    def __init__(self, copy: MirroredRequest, settings: GatewaySettings) -> None:
-        self._now_s = asyncio.get_running_loop().time
-        total_s = settings.total_timeout_s
-        self._is_of_route = copy.timeout_s is not None and copy.timeout_s < total_s
-        if copy.timeout_s is not None:
-            total_s = min(total_s, copy.timeout_s)
-        self._ends_at_s = self._now_s() + total_s
-        is_stream = copy.request.is_stream
-        self._between_s = settings.between_chunks_timeout_s if is_stream else total_s
-        first_byte_s = settings.first_byte_timeout_s if is_stream else total_s
-        self.has_begun = False
-        self.timeout = asyncio.timeout_at(self._limit_s(first_byte_s))
-
-    def note_chunk(self) -> None:
-        """Start the limit for the next chunk."""
-        self.has_begun = True
-        self.timeout.reschedule(self._limit_s(self._between_s))
-
-    @property
-    def ending(self) -> Ending:
-        """How a copy ends whose time is over."""
-        is_total = self.timeout.when() == self._ends_at_s
-        return ending_of_timeout(
-            has_begun=self.has_begun,
-            is_total=is_total,
-            is_of_route=is_total and self._is_of_route,
-        )
-
-    def _limit_s(self, seconds: float) -> float:
-        return min(self._ends_at_s, self._now_s() + seconds)
 
 
 async def _read(

@@ -19,7 +19,7 @@ from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.lifecycle.cancellation import CancellationScope
 from penstock.gateway.lifecycle.timeline import RequestPhase
 from penstock.gateway.limits.request_allocation import RequestAllocation
-from penstock.gateway.mirroring.request_mirror import MirroredRequest
+from penstock.gateway.mirroring.mirrored_request import MirroredRequest
 from penstock.gateway.proxy.relay import Relay
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
 from penstock.gateway.selection.adapter_answers import AdapterAnswers
