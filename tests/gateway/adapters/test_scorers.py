@@ -5,6 +5,7 @@ from tests.gateway.adapters.adapter_engine import NAME, AdapterEngine
 
 from penstock.core.routing import scorers
 from penstock.core.routing.affinity import affinity_key
+from penstock.core.routing.apis import CHAT
 from penstock.core.routing.route import Mirror, RouteRule
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
@@ -46,7 +47,7 @@ async def test_requests_for_models_and_adapters(pool, prefer, model, objectives)
     for _ in range(NUM_REQUESTS):
         assert (await front.ask(model=model, stream=False, user="u"))[0] == 200
     assert [len(engine.served) for engine in engines] == [0, NUM_REQUESTS, 0]
-    assert scorer.keys == NUM_REQUESTS * [affinity_key("User", {"user": "u"})]
+    assert scorer.keys == NUM_REQUESTS * [affinity_key("User", {"user": "u"}, CHAT)]
 
 
 async def test_mirrored_copies(start_engine, start_gateway, make_service, prefer):
