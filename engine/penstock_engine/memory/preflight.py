@@ -64,6 +64,7 @@ def bad_arguments(message: str) -> dict[str, Any]:
 
 
 def _refused(reason: str, message: str) -> dict[str, Any]:
+    """The verdict of a refusal. Operators of other versions read it: entries may only be added."""
     return {"ok": False, "reason": reason, "message": message, "remedies": {}}
 
 
@@ -73,7 +74,7 @@ def preflight(
     memory_limit_bytes: int | None = None,
     accelerator_memory_bytes: int | None = None,
 ) -> dict[str, Any]:
-    """Check a model. Returns {"ok": true, …} or {"ok": false, "reason", "message"}. Raises OSError.
+    """Check a model. Returns {"ok": true, …} or {"ok": false, "reason", …}. Raises OSError.
 
     memory_limit_bytes: of an engine on the CPU; None: the limit of this process.
     accelerator_memory_bytes: of each GPU, for device cuda; None: unknown, so the model fits in any case.
