@@ -2,7 +2,7 @@
 
 Read in this order:
 
-    sequence         tokens, blocks and progress of a request; sampling, constraint, noise: the draw
+    sequence         tokens and blocks of a request; sampling, constraint, noise: how tokens are drawn
     step             what one forward pass computes, and its results
     scheduler        adds, schedules, completes and ends sequences; scheduler_config: its limits
     scheduler_state  the sequences that run or wait; waiting_queue, priority_list: in which order
