@@ -1,1 +1,1 @@
-"""What is generated from the schemas: CRDs, their golden files and their reference pages."""
+"""Generators of CRDs, of their golden files and of their reference pages, from the schemas."""

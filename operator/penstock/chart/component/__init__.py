@@ -1,1 +1,1 @@
-"""What operator and gateway have in common: the values of their pods, and the Deployment."""
+"""Values of the pods of operator and gateway, and the Deployment of both."""

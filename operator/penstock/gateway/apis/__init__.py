@@ -1,1 +1,1 @@
-"""What the gateway reads and writes of OpenAI's API: requests, errors, models, responses."""
+"""OpenAI's API as the gateway reads and writes it: requests, errors, models, responses."""
