@@ -23,7 +23,7 @@ class UsageFields:
     cached: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # hashable: one object for each API
 class Api:
     """An API route that engines answer.
 
