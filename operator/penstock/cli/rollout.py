@@ -188,4 +188,4 @@ def _describe(rollout: Object, possible: Sequence[Action]) -> str:
     if phase == "Stable":
         return "Stable: no rollout is in progress"
     hint = f"; possible now: {', '.join(possible)}" if possible else ""
-    return f"{phase}: {PHASES[phase]}{hint}"
+    return f"{phase}: {PHASES[phase].meaning}{hint}"
