@@ -23,7 +23,7 @@ MESSAGES = Api(
     prompt={"turns": "Messages", "input": "Text"},
     usage=UsageFields("input_tokens", "output_tokens", "cache_read_input_tokens"),
     overhead_events=3,
-    last_events=("event: message_stop", "event: message_failed"),
+    last_event=("event", "message_(?:stop|failed)"),
 )
 TEXTS = ["x" * 1200] * 20
 ANSWER = (

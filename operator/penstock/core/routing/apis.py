@@ -28,15 +28,16 @@ class Api:
     """An API route that engines answer.
 
     prompt: fields of a body that may have the prompt, and their kinds; the first one that a body has counts.
-    overhead_events: events of a stream that carry no token, such as DONE. last_events: lines that only the
-    last event of a stream has, as "field: value"; a stream that ends without one was cut off.
+    overhead_events: events of a stream that carry no token, such as DONE. last_event: a line that only the
+    last event of a stream has, as a field and a regular expression for its value; a stream that ends without
+    it was cut off.
     """
 
     path: str
     prompt: Mapping[str, PromptKind]
     usage: UsageFields
     overhead_events: int = 1
-    last_events: tuple[str, ...] = ("data: [DONE]",)
+    last_event: tuple[str, str] = ("data", r"\[DONE\]")
 
     @property
     def generates(self) -> bool:
