@@ -1,20 +1,18 @@
 """Reconciles one service: reads its objects, plans, writes, and updates its status."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.api.conversion.convert import InvalidService, outline, to_core
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import (
-    INFERENCE_SERVICES,
-)
+from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.controller.canary.judge import Judgement
 from penstock.controller.names.model_names import ModelNames
 from penstock.controller.names.name_waits import NameWaits
 from penstock.controller.services.accelerators import list_devices
-from penstock.controller.services.acceptance import choose_spec
+from penstock.controller.services.acceptance import Accepted, choose_spec
 from penstock.controller.services.plan_writer import Outcome, PlanWriter
 from penstock.controller.services.pod_events import explain_waiting_pods
 from penstock.controller.services.reader import Budgets, ServiceReader
@@ -23,10 +21,9 @@ from penstock.controller.services.status_writer import StatusWriter
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests.allowed_pods import DEFAULT_LIMITS, PodLimits
 from penstock.core.observed.accepted_spec import ACCEPTED_SPEC, encoded_spec
-from penstock.core.observed.children import (
-    ObservedState,
-)
+from penstock.core.observed.children import ObservedState
 from penstock.core.observed.name_claims import Standing
+from penstock.core.observed.state_record import StateRecord
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.reconcile import status as statuses
 from penstock.core.reconcile.plan import Plan, PlanInputs, plan
@@ -43,6 +40,27 @@ from penstock.errors import NotFound
 # A service whose model name cannot be decided yet is tried again after this time, in seconds. A new leader
 # lists all objects with names in about a second.
 NAMES_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What one reconcile goes by. accepted: the spec in force. record: of the status.
+
+    scaling, judgement: the last results. events_s: delay after which Events of waiting pods are read again.
+    """
+
+    key: Key
+    body: Object
+    accepted: Accepted
+    record: StateRecord
+    scaling: ScalingReport | None
+    judgement: Judgement | None
+    events_s: float | None
+    now_s: float
+
+    @property
+    def spec(self) -> ServiceSpec:
+        return self.accepted.spec
 
 
 class Reconciler:
@@ -129,50 +147,73 @@ class Reconciler:
         if isinstance(chosen, Refusal):
             is_written = await self._report_refused(key, body, chosen, spec, observed, now_s)
             return events_s if is_written else 0.0
-        spec = chosen.spec
-        if not self._reader.record_namespace_holder(body, spec.model_name):
+        if not self._reader.record_namespace_holder(body, chosen.spec.model_name):
             return NAMES_RETRY_S
-        observed = self._reader.with_spec(observed, chosen.body, spec)
+        observed = self._reader.with_spec(observed, chosen.body, chosen.spec)
         observed = replace(observed, violation=chosen.violation, refusal=chosen.refusal)
-        stored = stored_status(body)
-        last = record.restored(stored)
-        scaling = self._scaling(key, spec.uid) or ScalingReport.of(stored)
         canary = observed.deployment(observed.rollout.revision if observed.rollout else None)
-        judgement = self._judgement(key, canary.uid) if canary else None
-        inputs = self._plan_inputs(key, body, scaling, judgement)
+        run = _Run(
+            key,
+            body,
+            chosen,
+            record,
+            scaling=self._scaling(key, chosen.spec.uid) or ScalingReport.of(stored_status(body)),
+            judgement=self._judgement(key, canary.uid) if canary else None,
+            events_s=events_s,
+            now_s=now_s,
+        )
+        return await self._write_status(run, *await self._write_plan(run, observed))
+
+    async def _write_plan(
+        self, run: _Run, observed: ObservedState
+    ) -> tuple[ObservedState, Plan, Outcome]:
+        """Write the plan's objects, then plan again with what was refused, and scale and delete."""
+        spec, inputs = run.spec, self._plan_inputs(run)
         if _is_resumed(inputs, observed):
             self._writer.rejections.forget(spec.uid)
-        observed, planned = await self._plan(spec, observed, now_s, inputs)
+        observed, planned = await self._plan(spec, observed, run.now_s, inputs)
         outcome = await self._writer.create_objects(spec, planned, observed.leftovers)
         observed = replace(observed, refusals=outcome.refusals)
-        planned = plan(spec, observed, self._image, now_s, inputs)
+        planned = plan(spec, observed, self._image, run.now_s, inputs)
         await self._writer.scale_and_delete(spec, planned, outcome)
+        return observed, planned, outcome
+
+    async def _write_status(
+        self, run: _Run, observed: ObservedState, planned: Plan, outcome: Outcome
+    ) -> float | None:
+        """Write status and record after the plan. Returns the delay, as `reconcile`."""
+        spec, body = run.spec, run.body
         has_answered = planned.rollout.stable or planned.shares
         standing = Standing.ESTABLISHED if has_answered else Standing.PENDING
-        if self._must_wait_for_name(key, body, standing, spec):
+        if self._must_wait_for_name(run.key, body, standing, spec):
             # The status makes the service answer, so only the status waits.
-            _finish(key, outcome, stored, planned)
+            _finish(run.key, outcome, stored_status(body), planned)
             return NAMES_RETRY_S
         observed = self._reader.with_name_conflict(observed, body, standing, spec.model_name)
-        after = statuses.render(
-            spec, observed, planned, scaling, last, timestamp(now_s),
-            judgement.evidence if judgement else None, judgement.metrics if judgement else None,
-            gateway_url=self._gateway_url,
-            readings=self._engine_readings(
-                f"{spec.namespace}/{pod.name}" for pod in observed.serving(planned.revision)
-            ),
-        ) | {ACCEPTED_SPEC: encoded_spec(chosen.body)}  # fmt: skip
+        last = run.record.restored(stored_status(body))
+        after = self._render(run, observed, planned, last)
         await self._status_writer.write_record(
-            spec, observed, record.updated(last, after), outcome.written
+            spec, observed, run.record.updated(last, after), outcome.written
         )
         is_written = await self._status_writer.write_status(
-            key, body, last, after, planned.revision, outcome.written
+            run.key, body, last, after, planned.revision, outcome.written
         )
-        _finish(key, outcome, after, planned)
+        _finish(run.key, outcome, after, planned)
         if not is_written:
             return 0.0
         expiry_s = self._writer.rejections.expiry_s(spec.uid, monotonic())
-        return earlier_s(earlier_s(planned.wake_s, events_s), expiry_s)
+        return earlier_s(earlier_s(planned.wake_s, run.events_s), expiry_s)
+
+    def _render(self, run: _Run, observed: ObservedState, planned: Plan, last: Object) -> Object:
+        """The status to write. last: the one before."""
+        judgement, namespace = run.judgement, run.spec.namespace
+        pods = observed.serving(planned.revision)
+        return statuses.render(
+            run.spec, observed, planned, run.scaling, last, timestamp(run.now_s),
+            judgement.evidence if judgement else None, judgement.metrics if judgement else None,
+            gateway_url=self._gateway_url,
+            readings=self._engine_readings(f"{namespace}/{pod.name}" for pod in pods),
+        ) | {ACCEPTED_SPEC: encoded_spec(run.accepted.body)}  # fmt: skip
 
     def _must_wait_for_name(
         self, key: Key, body: Object, standing: Standing, spec: ServiceSpec
@@ -225,15 +266,13 @@ class Reconciler:
         observed = replace(observed, devices=devices)
         return observed, plan(spec, observed, self._image, now_s, inputs)
 
-    def _plan_inputs(
-        self, key: Key, body: Object, scaling: ScalingReport | None, judgement: Judgement | None
-    ) -> PlanInputs:
-        annotations = body["metadata"].get("annotations", {})
+    def _plan_inputs(self, run: _Run) -> PlanInputs:
+        annotations, scaling = run.body["metadata"].get("annotations", {}), run.scaling
         return PlanInputs(
             desired=scaling.desired if scaling else None,
-            verdict=judgement.verdict if judgement else None,
+            verdict=run.judgement.verdict if run.judgement else None,
             command=commands.parse_command(annotations.get(commands.ANNOTATION)),
-            applied_generations=self._applied_generations(key),
+            applied_generations=self._applied_generations(run.key),
             by_variant=scaling.by_variant if scaling else {},
         )
 
