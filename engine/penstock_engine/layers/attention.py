@@ -73,7 +73,11 @@ class QKV:
 
 
 class StepAttention(Protocol):
-    """Attention over one step's batch; called for one layer after another."""
+    """Grouped-query attention over one step's batch; called for one layer after another.
+
+    Modules of other kinds of attention read the batch of PagedAttention, or the spans of
+    GatheredAttention, and the slots of either.
+    """
 
     def __call__(self, heads: QKV, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
         """Write keys and values to the cache, and attend. Returns [tokens, heads, head_dim]."""
