@@ -12,17 +12,11 @@ Seeds start at 0; those from 100 on were used to choose the constants.
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
-
-from penstock.sim import compiled
-
-if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from penstock.sim.adapters.run import RULES, Summary, capacity_rps, independent_calls, run
 from penstock.sim.adapters.workload import AdapterWorkload

@@ -17,11 +17,6 @@ import sys
 from random import Random
 from typing import Any
 
-from penstock.sim import compiled
-
-if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before any compiled module is imported
-
 from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.recording import Recording, RecordingWriter
@@ -165,7 +160,6 @@ def main() -> int:
     )
     parser.add_argument("--hours", type=float, default=2000.0)
     parser.add_argument("--first", type=int, default=0, help="seed")
-    parser.add_argument("--interpreted", action="store_true", help="leave the compiled modules")
     options = parser.parse_args()
     hours, decisions, seed = 0.0, 0, options.first
     while hours < options.hours:

@@ -26,11 +26,6 @@ from math import inf, sqrt
 from random import Random
 from statistics import mean
 
-from penstock.sim import compiled
-
-if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before any compiled module is imported
-
 from benchmarks.simulator.panel.lengths import USES, Lengths, Range
 from benchmarks.simulator.panel.replica import demand_of, prefill_s, shared_tokens
 
@@ -237,7 +232,6 @@ def main() -> int:
     parser.add_argument("--uses", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--profiles", nargs="+", default=PROFILES)
     parser.add_argument("--tpot-factors", nargs="+", type=float, default=TPOT_FACTORS)
-    parser.add_argument("--interpreted", action="store_true", help="leave the compiled modules")
     options = parser.parse_args()
     print(
         "| profile | TPOT | use | learned | true | limit | sustained "

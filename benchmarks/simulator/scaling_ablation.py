@@ -10,7 +10,6 @@ loads. Results are kept in a cache, in a folder of their own for each rule.
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
@@ -19,11 +18,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
-
-from penstock.sim import compiled
-
-if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from benchmarks.simulator.panel.load import draw_load
 from benchmarks.simulator.panel.measure import BOUND, FIXED, Job
@@ -94,14 +88,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _rows(seeds: Sequence[int], removed: Sequence[str], folder: Path, processes: int) -> list[Row]:
     """Results of the rule without some parts, on loads that some fixed number attains."""
     spawn = get_context("spawn")
-    with ProcessPoolExecutor(processes, spawn, _remove, (compiled.used(), removed)) as pool:
+    with ProcessPoolExecutor(processes, spawn, _remove, (removed,)) as pool:
         rows = list(pool.map(_row, seeds, [removed] * len(seeds), [folder] * len(seeds)))
     return [row for row in rows if row is not None]
 
 
-def _remove(build: Path | None, removed: Sequence[str]) -> None:
+def _remove(removed: Sequence[str]) -> None:
     """Remove parts of the rule in this process."""
-    compiled.use(build)
     for part in removed:
         module, name, value = PARTS[part]
         owner: Any = import_module(module)

@@ -13,16 +13,10 @@ in a cache. A change of a rule or of a load is noticed; a change of the simulato
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from time import monotonic
-
-from penstock.sim import compiled
-
-if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from benchmarks.simulator.panel.cache import Result
 from benchmarks.simulator.panel.load import draw_load
@@ -103,7 +97,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cache", type=Path, default=cache_root() / "scaling-panel", help="folder")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--progress", action="store_true", help="print each result as it is found")
-    parser.add_argument("--interpreted", action="store_true", help="do not use compiled modules")
     return parser
 
 

@@ -20,11 +20,6 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
-from penstock.sim import compiled
-
-if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before any compiled module is imported
-
 from benchmarks.simulator.ledger import Figures, Ledger
 from rich.console import Console
 from rich.table import Table
@@ -126,7 +121,6 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=Path("out/stress.jsonl"))
     parser.add_argument("--rules", nargs="*", default=list(PUBLISHED))
     parser.add_argument("--scenarios", nargs="*", default=list(STRESS))
-    parser.add_argument("--interpreted", action="store_true", help="leave the compiled modules")
     options = parser.parse_args()
     ledger, faults = Ledger(options.cache, figures_of), []
     console = Console(file=sys.stdout, width=120)

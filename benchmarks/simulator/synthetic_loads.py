@@ -9,7 +9,6 @@ estimate. `bursts` has about the published gaps, idle seconds and lengths of Azu
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -19,11 +18,6 @@ from pathlib import Path
 from random import Random
 from statistics import mean
 from tempfile import TemporaryDirectory
-
-from penstock.sim import compiled
-
-if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from benchmarks.simulator.frontier.scenarios import FIRST_SHARE, replicas_needed
 from rich.console import Console
@@ -146,7 +140,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rules", nargs="+", default=RULES, help="NAME or NAME:KNOB=VALUE,...")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--interpreted", action="store_true", help="leave the compiled modules")
     options = parser.parse_args(arguments)
     console = Console(width=110)
     with ProcessPoolExecutor(options.jobs) as pool:

@@ -13,13 +13,7 @@ Rules without variants get the cheapest replicas first, as in llm-d's WVA.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
-
-from penstock.sim import compiled
-
-if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from rich.console import Console
 from rich.table import Table

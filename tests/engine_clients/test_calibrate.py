@@ -52,6 +52,6 @@ def test_an_engine_is_measured_and_simulated(engine: Any, tmp_path: Path) -> Non
             },
         }],
     }))  # fmt: skip
-    simulated = penstock("simulate", str(scenario), "--policy", "static", "--interpreted")
+    simulated = penstock("simulate", str(scenario), "--policy", "static")
     assert simulated.returncode == 0, simulated.stderr
     assert "attainment" in simulated.stdout

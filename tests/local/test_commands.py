@@ -68,7 +68,7 @@ def test_an_unwritable_output_file_is_refused_before_the_work(
 def test_an_empty_trace_fails(text: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text(text)
-    outcome = penstock("simulate", "--trace", str(trace), "--duration-s", "10", "--interpreted")
+    outcome = penstock("simulate", "--trace", str(trace), "--duration-s", "10")
     assert outcome.exit_code == 2
     assert "no request" in outcome.output
 

@@ -12,11 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from penstock.sim import compiled
-
-if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before any compiled module is imported
-
 from benchmarks.simulator.frontier.case import figures_of
 from benchmarks.simulator.frontier.grids import GRIDS
 from benchmarks.simulator.frontier.scenarios import STARTUPS_S, TRACES, find_scenario
@@ -64,7 +59,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--admission", nargs="*", choices=get_args(Policy), default=["deadline", "none"]
     )
-    parser.add_argument("--interpreted", action="store_true", help="do not use compiled modules")
     parser.add_argument("--plot", type=Path, help="file for a plot of attainment against GPU-hours")
     return parser
 

@@ -12,7 +12,6 @@ from benchmarks.simulator.panel.load import Load, draw_load
 from benchmarks.simulator.panel.lower_bound import lower_bound_gpu_hours
 from benchmarks.simulator.panel.no_speculation import plans_of
 
-from penstock.sim import compiled
 from penstock.sim.report import summaries_of
 from penstock.sim.run import run
 
@@ -66,7 +65,7 @@ def results_of(
     jobs = [Job(seed, what) for what in wanted for seed in seeds]
     jobs.sort(key=lambda job: -sizes[job.seed])
     spawn = get_context("spawn")
-    with ProcessPoolExecutor(processes, spawn, compiled.use, (compiled.used(),)) as pool:
+    with ProcessPoolExecutor(processes, spawn) as pool:
         running = {pool.submit(job.result, folder): job for job in jobs}
         for done in as_completed(running):
             yield running[done], done.result()

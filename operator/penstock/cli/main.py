@@ -6,7 +6,6 @@ be needed for another. A module has either `app` (a group of commands) or `comma
 
 import gc
 import os
-import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import version
@@ -110,17 +109,6 @@ def build(wanted: str | None) -> typer.Typer:
     return root
 
 
-def _check_simulation() -> None:
-    """Exit if the arguments of `penstock simulate` are wrong.
-
-    Another process checks them: the check loads modules of the simulator, which are to be compiled here.
-    """
-    command = [sys.executable, "-m", "penstock", "simulate", "--check", *sys.argv[2:]]
-    done = subprocess.run(command, check=False)
-    if done.returncode != 0:
-        sys.exit(done.returncode)
-
-
 def _words() -> list[str]:
     """Words of the command line, or of the line that a shell completes."""
     if "_PENSTOCK_COMPLETE" not in os.environ:
@@ -134,9 +122,6 @@ def main() -> None:
     words = _words()
     wanted = words[1] if len(words) > 1 else None
     gc.disable()  # imported objects stay alive: collecting takes a third of the start-up time
-    # Before the first import of the simulator.
-    if wanted == "simulate" and words is sys.argv:
-        import_module("penstock.sim.compiled").prefer(sys.argv, _check_simulation)
     allow_deep_objects()
     tree = build(wanted)
     gc.freeze()

@@ -15,7 +15,7 @@ from penstock.cli import simulate_adapters
 from penstock.cli import simulate_options as option
 from penstock.cli.output_file import write_output
 from penstock.cli.terminal import make_console
-from penstock.sim import campaign, compiled, policies, scenario
+from penstock.sim import campaign, policies, scenario
 from penstock.sim.adapters import run as adapter_run
 from penstock.sim.adapters import scenario as adapter_scenario
 from penstock.sim.campaign import Campaign
@@ -64,7 +64,6 @@ def command(
     plot: option.Plot = None,
     capacity: option.Capacity = False,
     show: option.ShowList = False,
-    _interpreted: option.Interpreted = False,
     check: option.Check = False,
 ) -> None:
     """Simulate a SCENARIO or a --trace under one scaling policy, or compare rules of adapter placement."""
@@ -192,9 +191,7 @@ def _print(outcome: Campaign, wall_s: float) -> None:
     console = make_console()
     console.print(table)
     requests = sum(outcome.total["arrivals"].per_seed)
-    how = "interpreted" if compiled.used() is None else "compiled"
-    speed = f"{requests / wall_s:,.0f} a second, {how}"
-    console.print(f"{requests:,.0f} requests in {wall_s:.1f} s: {speed}")
+    console.print(f"{requests:,.0f} requests in {wall_s:.1f} s: {requests / wall_s:,.0f} a second")
 
 
 def _cell(form: str, figure: Estimate) -> str:

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from penstock.cli.output_file import write_output
 from penstock.cli.terminal import make_console
-from penstock.sim import compiled
 from penstock.sim.adapters.run import RULES, WARM_UP_S, Summary, run
 from penstock.sim.adapters.scenario import AdapterScenario
 from penstock.sim.report import Estimate
@@ -45,7 +44,7 @@ def compare(
         summaries = [_run(scenario, each) for each in work]
     else:
         spawn = get_context("spawn")
-        with ProcessPoolExecutor(jobs, spawn, compiled.use, (compiled.used(),)) as pool:
+        with ProcessPoolExecutor(jobs, spawn) as pool:
             summaries = list(pool.map(_run, repeat(scenario), work))
     return {rule: summaries[n * seeds : (n + 1) * seeds] for n, rule in enumerate(rules)}
 

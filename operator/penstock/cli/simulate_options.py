@@ -75,7 +75,4 @@ Capacity = Annotated[
     typer.Option(help="Measure the rate that one replica sustains with the scenario's requests."),
 ]
 ShowList = Annotated[bool, typer.Option("--list", help="List scenarios, policies and profiles.")]
-Interpreted = Annotated[
-    bool, typer.Option("--interpreted", help="Do not build or use compiled modules.")
-]
 Check = Annotated[bool, typer.Option("--check", help="Check the arguments and simulate nothing.")]

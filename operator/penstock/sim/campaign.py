@@ -7,7 +7,6 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from penstock.sim import compiled
 from penstock.sim.plot import draw
 from penstock.sim.report import Estimate, Summary, combine, summaries_of
 from penstock.sim.run import run
@@ -49,7 +48,7 @@ def hold(
         summaries = [one(seed) for seed in range(seeds)]
     else:
         spawn = get_context("spawn")
-        with ProcessPoolExecutor(jobs, spawn, compiled.use, (compiled.used(),)) as pool:
+        with ProcessPoolExecutor(jobs, spawn) as pool:
             summaries = list(pool.map(one, range(seeds)))
     return Campaign(scenario, policy, dict(knobs), tuple(summaries))
 
