@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 from tests.full_run.group_times import GroupTimes, processor_s
-from tests.full_run.groups import group
+from tests.full_run.groups import LONGEST, SCENARIOS, group
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,13 @@ from tests.full_run.groups import group
 )
 def test_a_test_is_in_one_group(nodeid: str, name: str) -> None:
     assert group(nodeid) == name
+
+
+def test_the_groups_that_start_first_exist() -> None:
+    folders = {path for top in ("tests", "e2e") for path in (ROOT / top).iterdir() if path.is_dir()}
+    tests = [f"{path.relative_to(ROOT)}/test_it.py::test_it" for path in folders]
+    assert {group(nodeid) for nodeid in tests} >= {*LONGEST}
+    assert {path.relative_to(ROOT).as_posix() for path in folders} >= SCENARIOS.keys()
 
 
 def test_the_table_has_the_longest_first(tmp_path: Path) -> None:
