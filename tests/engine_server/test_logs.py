@@ -91,7 +91,7 @@ def test_repeated_warnings_are_limited_by_place_and_service() -> None:
 
 def test_a_process_without_a_terminal_logs_json_even_when_it_crashes() -> None:
     code = (
-        "import logging, warnings; from penstock_engine import logs; logs.configure(level='debug');"
+        "import logging, warnings; from penstock_engine.telemetry import logs; logs.configure(level='debug');"
         "logging.getLogger('x').debug('one'); warnings.warn('two'); raise OSError('three')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
