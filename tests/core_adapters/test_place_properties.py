@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -233,12 +232,10 @@ def test_what_is_kept_of_earlier_choices_changes_no_choice(
 ) -> None:
     kept = ServiceCopies()
     for name, versions, pods, other_pods, demand, waited_s, claimed, draining in choices:
-        able = [replace(p, draining_copies=draining, claimed_copies=claimed) for p in pods]
+        able = [replace(p, draining_copies=draining) for p in pods]
         others = [replace(p, pod=f"other-{p.pod}") for p in other_pods]
         known = {each.engine_name: each for each in versions}
-        choose = partial(
-            route_adapter, version(name).engine_name, able, known, demand, waited_s,
-            others=others, shown_demand=demand,
-        )  # fmt: skip
-        decision = choose(counted=kept)
-        assert decision == choose()
+        inputs = version(name).engine_name, able, known, demand, waited_s, others, demand
+        of_pods = {p.pod: claimed for p in pods}
+        decision = route_adapter(*inputs, kept, of_pods)
+        assert decision == route_adapter(*inputs, None, of_pods)

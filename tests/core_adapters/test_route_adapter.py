@@ -47,7 +47,7 @@ def test_copies_on_another_side_are_enough_for_a_minimum() -> None:
     versions, pods = {v.engine_name: v for v in adapters}, [pod("new", 1, {"a": RESIDENT})]
     assert isinstance(route("b", pods, adapters=adapters), Wait)
     others = [pod("old", 1, {"a": RESIDENT})]
-    decision = route_adapter(engine_name("b"), pods, versions, {}, others=others)
+    decision = route_adapter(engine_name("b"), pods, versions, {}, 0.0, others)
     assert decision == Load("new", engine_name("a"), decision.reason)
 
 
@@ -115,7 +115,7 @@ def after_waiting(
     adapters = adapters or tuple(version(name) for name in "abcd")
     versions = {v.engine_name: v for v in adapters}
     shown = {engine_name("a"): AdapterDemand(3.0), engine_name("b"): AdapterDemand(1.0)}
-    return route_adapter(engine_name(name), pods, versions, {}, DRAIN_AFTER_S, shown_demand=shown)
+    return route_adapter(engine_name(name), pods, versions, {}, DRAIN_AFTER_S, (), shown)
 
 
 def test_a_request_that_has_waited_for_long_closes_the_busy_copy_that_is_worth_least() -> None:

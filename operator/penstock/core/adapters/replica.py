@@ -1,6 +1,6 @@
 """The adapters of an engine pod, as the engine reports them."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -27,8 +27,7 @@ class AdapterReplica:
     flight relative to the other pods, such as tokens or requests. loads_at_once: adapters that the engine
     reads at the same time. side: revision and cohort; in a rollout of the service each side has requests of
     its own. draining_copies: names of copies that take no new requests, to make room for another adapter.
-    backing_off_copies: names of copies that are not drained yet, as they were drained lately. claimed_copies:
-    names of copies that requests need which the engine has not listed.
+    backing_off_copies: names of copies that are not drained yet, as they were drained lately.
     """
 
     pod: str
@@ -40,4 +39,3 @@ class AdapterReplica:
     side: str = ""
     draining_copies: frozenset[str] = frozenset()
     backing_off_copies: frozenset[str] = frozenset()
-    claimed_copies: Container[str] = frozenset()

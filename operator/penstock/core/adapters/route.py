@@ -5,7 +5,7 @@ a resident copy: the pods that have one -> a running load: wait for it
   -> wait for a load or a slot, bounded; after some seconds the busy copy that is worth least is drained
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -75,10 +75,10 @@ def route_adapter(
     versions: Mapping[str, AdapterVersion],
     demand: Mapping[str, AdapterDemand],
     waited_s: float = 0.0,
-    *,
     others: Sequence[AdapterReplica] = (),
     shown_demand: Mapping[str, AdapterDemand] = {},
     counted: ServiceCopies | None = None,
+    claimed: Mapping[str, Container[str]] = {},
 ) -> AdapterDecision:
     """Choose what happens to one request.
 
@@ -86,7 +86,8 @@ def route_adapter(
     service, by name in engines; copies of any other name are never evicted. waited_s: since it arrived.
     others: the service's other pods, whose copies count for the minimums of adapters. shown_demand: as all
     gateways read it, so that they drain the same copy. counted: kept by the caller for the service, so that
-    the next choice does not pass over unchanged copies; None: count all.
+    the next choice does not pass over unchanged copies; None: count all. claimed: by pod, names of copies
+    that requests need which the engine has not listed.
     """
     serving = [replica for replica in replicas if not replica.is_draining]
     states = {r.pod: r.copies[engine_name].state for r in serving if engine_name in r.copies}
@@ -106,7 +107,7 @@ def route_adapter(
     counted = counted or ServiceCopies()
     counted.update([*able, *others])
     num_pods = len(able) + len(others)
-    decision = _load(able, counted, counted.order("load", versions, demand, num_pods))
+    decision = _load(able, counted, counted.order("load", versions, demand, num_pods), claimed)
     if isinstance(decision, Load) or waited_s < DRAIN_AFTER_S:
         return decision
     order = counted.order("drain", versions, shown_demand, num_pods)
@@ -117,6 +118,7 @@ def _load(
     serving: Sequence[AdapterReplica],
     counted: ServiceCopies,
     order: EvictionOrder,
+    claimed: Mapping[str, Container[str]],
 ) -> Load | Wait:
     if not serving:
         return Wait("its copies make room for an adapter that has waited for long")
@@ -130,8 +132,9 @@ def _load(
         if len(copies.in_slots) < replica.slots:
             able.append((replica, None))
             continue
+        busy = claimed.get(replica.pod, ())
         idle = order.idle(replica.pod, copies)
-        coldest = next((name for name in idle if name not in replica.claimed_copies), None)
+        coldest = next((name for name in idle if name not in busy), None)
         if coldest is not None:
             able.append((replica, coldest))
     if not able:

@@ -111,15 +111,20 @@ class AdapterCopies:
         demand = self._estimate_demand(service.key)
         shown = snapshot.adapter_demand(service.key) if waited_s >= DRAIN_AFTER_S else {}
         counted = self._counted.setdefault(service.key, ServiceCopies())
+        # Queued requests have claims too: otherwise two adapters that wait for the same busy engine would
+        # unload each other.
+        stats = self._stats.of_service(service.key)
+        claimed = {each.pod: ClaimedCopies(stats, each.pod) for each in replicas}
         decision = route_adapter(
             adapter.engine_name,
             replicas,
             versions,
             demand,
             waited_s,
-            others=others,
-            shown_demand=shown,
-            counted=counted,
+            others,
+            shown,
+            counted,
+            claimed,
         )
         if isinstance(decision, DrainCopy):
             self.residency.drain_copy(decision.pod, decision.engine_name)
@@ -150,12 +155,7 @@ class AdapterCopies:
     def _replicas(
         self, service: Service, endpoints: Iterable[Endpoint], tokens: Tokens
     ) -> list[AdapterReplica]:
-        """Return those of the endpoints that take adapters and whose copies are known.
-
-        Requests that are queued here claim copies too: otherwise two adapters that wait for the same busy
-        engine would unload each other.
-        """
-        stats = self._stats.of_service(service.key)
+        """Return those of the endpoints that take adapters and whose copies are known."""
         return [
             AdapterReplica(
                 endpoint.pod,
@@ -165,7 +165,6 @@ class AdapterCopies:
                 loads_at_once=service.lora_engines[endpoint.pod].loads_at_once,
                 draining_copies=self.residency.draining(endpoint.pod),
                 backing_off_copies=self.residency.backing_off(endpoint.pod),
-                claimed_copies=ClaimedCopies(stats, endpoint.pod),
             )
             for endpoint in endpoints
             if endpoint.pod in service.lora_engines
