@@ -11,7 +11,7 @@ from penstock.chart.rendering.install import install_manifests
 from penstock.chart.values.values import merged
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, connect
-from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, LORA_ADAPTERS, MODEL_ROUTES
+from penstock.clients.resources import DEPLOYMENTS, KINDS
 from penstock.errors import KubeError, NotFound, Transient
 from penstock.local.cluster import Cluster, ClusterError, Say
 from penstock.local.models_claim import models_claim
@@ -70,14 +70,14 @@ async def install_crds(kube: Kube) -> None:
     Five list calls in a row must succeed: the API server serves a new kind with a delay, and reopens
     its storage when the last condition of the CRD is written.
     """
-    for crd in crds():
+    kinds = crds()
+    for crd in kinds:
         await _apply(kube, crd)
     successes = 0
     while successes < 5:
         try:
-            await kube.list(INFERENCE_SERVICES)
-            await kube.list(MODEL_ROUTES)
-            await kube.list(LORA_ADAPTERS)
+            for crd in kinds:
+                await kube.list(KINDS[crd["spec"]["names"]["kind"]])
             successes += 1
         except (NotFound, Transient):
             successes = 0

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from penstock.api.generation.crdgen import inference_service_crd, lora_adapter_crd, model_route_crd
+from penstock.api.generation.crdgen import crds
 from penstock.api.generation.reference_examples import EXAMPLES
 from penstock.api.schema.scalars import NAMES, TYPE_RULES
 from penstock.core.spec.service import API_VERSION
@@ -13,11 +13,7 @@ TABLE = ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
 
 def files() -> dict[str, str]:
     """File name -> content of every generated page."""
-    return {
-        "inferenceservice.md": _page(inference_service_crd()),
-        "modelroute.md": _page(model_route_crd()),
-        "loraadapter.md": _page(lora_adapter_crd()),
-    }
+    return {f"{crd['spec']['names']['singular']}.md": _page(crd) for crd in crds()}
 
 
 def _page(crd: dict[str, Any]) -> str:
