@@ -19,6 +19,7 @@ from penstock.api.inferenceservice.kind import KIND, InferenceServiceSpec
 from penstock.clients.kube import Kube
 from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.manifests.engine_pod import preflight_pod, serve_pod
+from penstock.core.observed.refusal_message import refusal_message
 from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, DRAFT_MOUNT, MODEL_MOUNT
 from penstock.core.spec.service import API_VERSION, ENGINE_PORT, PRE_STOP_S, ServiceSpec
 from penstock.core.spec.settings import PENSTOCK
@@ -109,7 +110,7 @@ class SpecRun:
         if (code == 0) != verdict["ok"]:
             outcome.problems.append(f"the preflight exited with {code} and says {message}")
         if not verdict["ok"]:
-            outcome.kind, outcome.refusal = "preflight", verdict["message"]
+            outcome.kind, outcome.refusal = "preflight", refusal_message(verdict)
             _require_field(outcome)
             return None
         runs_here = service.settings.get("runtime.type", PENSTOCK) == PENSTOCK

@@ -79,7 +79,7 @@ def test_groups_are_smaller_where_128_does_not_divide(num_inputs: int, size: int
 
 
 def test_a_width_without_groups_says_what_to_do() -> None:
-    with pytest.raises(ModelError, match=r"set spec\.engine\.quantization\.method to int8"):
+    with pytest.raises(ModelError, match="set --quantization to int8"):
         group_size(100)
 
 
