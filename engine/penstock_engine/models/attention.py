@@ -17,7 +17,7 @@ from penstock_engine.models.registry import Family
 
 @dataclass(frozen=True, slots=True)
 class KVCacheSpec:
-    """What a layer stores of each token in the KV cache: num_vectors vectors for each head.
+    """KV cache of one token in a layer: num_vectors vectors for each head.
 
     num_vectors: 2 for a key and a value. num_heads: on a rank, or in the whole model. head_dim: numbers
     of a vector.
@@ -75,7 +75,7 @@ class AttentionConfig(Protocol):
 
     @property
     def kv(self) -> KVCacheSpec:
-        """What is stored of each token."""
+        """KV cache of one token."""
         ...
 
     @property

@@ -63,7 +63,7 @@ class Shard:
 
     @property
     def kv_specs(self) -> list[KVCacheSpec]:
-        """What each of the rank's layers stores in the KV cache."""
+        """KV cache specification of each of the rank's layers."""
         return [self.attention(self.config.layers[index]).kv for index in self.layers]
 
     def kv_block_bytes(self, block_size: int, number_bytes: int, scale_bytes: int = 0) -> int:

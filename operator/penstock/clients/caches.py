@@ -1,4 +1,4 @@
-"""The cache folder for data that can be made again: clusters, binaries, models, compiled modules."""
+"""The cache folder for data that can be made again: clusters, binaries, models, results of tests."""
 
 import os
 from pathlib import Path

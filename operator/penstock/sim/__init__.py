@@ -1,4 +1,5 @@
 """Simulates services, engines and rollouts in virtual time, with the production decision code.
 
-Imports core, clients (paths of caches, plotting) and the engine's core; no cluster, no tensors, no clock.
+Imports core, api (conversion), clients (plotting), and the engine's core and contract. No cluster, no
+tensors, no clock.
 """

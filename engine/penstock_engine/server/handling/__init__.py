@@ -1,1 +1,1 @@
-"""Handles generation requests: shared state, admission, preprocessing, response."""
+"""Handles generation requests: shared state, stored responses, admission, preprocessing, response."""

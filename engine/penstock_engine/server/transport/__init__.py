@@ -1,1 +1,1 @@
-"""Bodies in, answers out: errors, JSON, deadlines, limits on bodies, clients that disconnect."""
+"""Reads bodies and writes answers within limits: errors, JSON, deadlines, disconnected clients."""

@@ -1,1 +1,1 @@
-"""The process and what all of its loops share: settings, signals, metrics, unexpected errors."""
+"""The process and what its loops share: settings, signals, field managers, metrics, unexpected errors."""

@@ -44,7 +44,7 @@ NAMES_RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What one reconcile goes by. accepted: the spec in force. record: of the status.
+    """Inputs and interim results of one reconcile. accepted: the spec in force. record: of the status.
 
     scaling, judgement: the last results. events_s: delay after which Events of waiting pods are read again.
     """

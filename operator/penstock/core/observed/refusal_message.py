@@ -71,7 +71,7 @@ def refusal_message(verdict: Mapping[str, Any]) -> str:
 
 
 def end_message(text: str) -> str:
-    """What an engine that cannot serve its model wrote at its end, with advice. Other texts are unchanged."""
+    """Return an engine's last message, with advice if it says that the model cannot be served."""
     reason = text.rstrip().rpartition("\n")[2].partition(": ")[0]
     advice = MEMORY_ADVICE if reason in MEMORY_REASONS else ADVICE.get(reason)
     return f"{in_fields(text.rstrip())}; {advice}" if advice and "spec." not in text else text

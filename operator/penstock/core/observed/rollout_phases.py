@@ -1,4 +1,4 @@
-"""Phases of a rollout, and what holds for each whatever the strategy."""
+"""Phases of a rollout, and their properties under every strategy."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Phase = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseRow:
-    """What holds for a phase.
+    """Row of the phase table: properties of one phase.
 
     meaning: for the reference page. is_settled: no rollout is in progress. is_first: a rollout begins with
     it. starts_pods: new pods must become ready within progressDeadline. is_judged: the canary gets requests,

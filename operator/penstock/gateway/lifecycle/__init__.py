@@ -1,1 +1,1 @@
-"""The phases of one request, and its cancellation."""
+"""Phases of one request with their times, and its cancellation."""

@@ -1,4 +1,4 @@
-"""What engines report, and what the gateway holds back from them."""
+"""Readings of engines, with what the gateway holds back."""
 
 from penstock.core.scaling.signals import EngineReading, GatewayReading, Observation
 
