@@ -211,6 +211,19 @@ def test_an_event_of_the_holder_does_not_undo_that_it_holds_the_name() -> None:
     assert index.get(PROD.key) == stated
 
 
+def test_a_decision_about_a_deleted_object_gives_it_no_name() -> None:
+    """A reconcile may decide the name of an object that is deleted in the meantime."""
+    younger = replace(PROD, name="second", created_s=150, precedence=PENDING)
+    names = NameIndex((PROD, younger))
+    names.remove(PROD.key)
+    names.settle(PROD, yields=False)
+    assert names.holder(younger) == younger
+    again = replace(PROD, created_s=300, precedence=PENDING)  # created again with the same name
+    names.put(again)
+    names.settle(PROD, yields=False)
+    assert names.get(PROD.key) == again
+
+
 @pytest.mark.parametrize("kind", CLAIM_KINDS)
 def test_the_cost_of_a_decision_does_not_grow_with_the_claims_on_its_name(kind: ClaimKind) -> None:
     def count_calls(num_claims: int) -> int:

@@ -76,7 +76,10 @@ class NameIndex:
         if standing is Standing.READY:
             standing = Standing.ESTABLISHED
         settled = replace(own, precedence=Precedence(standing, yields, bool(conflict)))
-        self._replace(own.key, settled)
+        last = self.get(own.key)
+        # An object that was deleted meanwhile holds no name, nor does it for one of its name since.
+        if last is not None and last.created_s == own.created_s:
+            self._replace(own.key, settled)
         return conflict
 
     def record_holder(self, own: NameClaim) -> bool:
