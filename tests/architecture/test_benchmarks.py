@@ -1,4 +1,4 @@
-"""Who may import benchmarks, and where their programs are named."""
+"""Import rules of benchmarks, and the pages that name them."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What conditions say of a model that an engine refuses: fields of the spec, with the engine's numbers."""
+"""Conditions of refused models: fields of the spec, with the engine's numbers."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_remedies_are_told_in_fields_and_quantities_of_kubernetes(
 
 
 def test_the_engine_tells_remedies_in_its_flags() -> None:
-    """What users of the engine alone read, and an operator from before remedies."""
+    """Messages for users of the engine alone, and for operators older than remedies."""
     remedies: Remedies = {"KVCacheMemory": 16, "ModelLength": 160}
     verdict = refusal(ModelError("KVCacheTooSmall", "room for 160 tokens", remedies), FOLDER)
     assert verdict == {
@@ -121,6 +121,15 @@ def test_a_malformed_verdict_is_a_failed_preflight(remedies: Any) -> None:
             "starting\nKVCacheTooSmall: room for 9 tokens: set --max-model-len to at most 9 (/models)\n",
             "starting\nKVCacheTooSmall: room for 9 tokens: set spec.engine.maxModelLen to at most 9 "
             "(/models); spec.resources.limits sets the memory and the number of accelerators",
+        ),
+        (
+            "log about spec. decoding\nKVCacheTooSmall: set --kv-cache-memory-bytes to at least 8M",
+            "log about spec. decoding\nKVCacheTooSmall: set spec.engine.kvCache.memory to at least 8Mi; "
+            "spec.resources.limits sets the memory and the number of accelerators",
+        ),
+        (
+            "ContextTooLong: --max-model-len is 9, but 4 fit",
+            "ContextTooLong: spec.engine.maxModelLen is 9, but 4 fit",
         ),
         ("NoTokenizer: none (/models)", f"NoTokenizer: none (/models); {ADVICE['NoTokenizer']}"),
         ("BadConfig: none: set spec.model.uri", "BadConfig: none: set spec.model.uri"),

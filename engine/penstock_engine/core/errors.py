@@ -13,7 +13,7 @@ Remedy = Literal[
 ]  # fmt: skip
 Remedies = Mapping[Remedy, int | None]
 
-# What to change, by remedy; {} stands for its quantity. A preflight reports the names and quantities too, so
+# Advice by remedy; {} is its quantity. A preflight reports the names and quantities too, so
 # that the control plane can say the same of the fields of its own API.
 REMEDIES: Mapping[Remedy, str] = {
     "Memory": "give the engine at least {} MiB of memory",

@@ -50,7 +50,7 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, self._shape, self.weight, self.bias, self._eps)
 
 
-# By the names that models/registry.py gives them.
+# Norm classes by their name in models/registry.py.
 NORMS: Mapping[str, type[RMSNorm | LayerNorm]] = {
     "rms": RMSNorm,
     "rms_plus_one": RMSNormPlusOne,

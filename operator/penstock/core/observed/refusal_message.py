@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.core.runtimes.flag_fields import in_fields
 
-# What to change, by the remedies that an engine reports; {} stands for their quantity.
+# Advice by remedy, as engines report it; {} is its quantity.
 REMEDIES: Mapping[str, str] = {
     "Memory": "set spec.resources.limits.memory to at least {}Mi",
     "MoreMemory": "give spec.resources.limits.memory at least {}Mi more",
@@ -19,7 +19,7 @@ REMEDIES: Mapping[str, str] = {
     "Safetensors": "convert the model to safetensors and set spec.model.uri to the result",
 }
 
-# What to change, by the reason of an error without remedies.
+# Advice by reason, for errors without remedies.
 ADVICE: Mapping[str, str] = {
     "ModelNotFound": "set spec.model.uri to a folder that exists",
     "NotAModel": "set spec.model.uri to the folder that holds config.json",
@@ -36,6 +36,7 @@ ADVICE: Mapping[str, str] = {
     "ReadFailed": (
         "let this user read it, or set runAsUser or fsGroup in spec.template.spec.securityContext"
     ),
+    "NoSafetensors": "set spec.model.uri to the result",
     "NoTokenizer": "set spec.model.uri to a folder that holds the model's tokenizer.json too",
     "BadTokenizer": "set spec.model.uri to a folder with the tokenizer.json of this model",
     "BadDraftModel": "set spec.engine.speculative.model.uri to a draft model that can be served",
@@ -48,6 +49,14 @@ ADVICE: Mapping[str, str] = {
 }
 # Memory that only an engine knows, as that of accelerators which no node tells.
 MEMORY_REASONS = ("MemoryTooSmall", "KVCacheTooSmall")
+# Reasons whose sentence says all that helps.
+REASONS_WITHOUT_ADVICE = (
+    "ContextTooLong",
+    "DraftMismatch",
+    "NoDevice",
+    "UnevenWidth",
+    "WorkerLost",
+)
 MEMORY_ADVICE = "spec.resources.limits sets the memory and the number of accelerators"
 
 
@@ -71,10 +80,13 @@ def refusal_message(verdict: Mapping[str, Any]) -> str:
 
 
 def end_message(text: str) -> str:
-    """Return an engine's last message, with advice if it says that the model cannot be served."""
-    reason = text.rstrip().rpartition("\n")[2].partition(": ")[0]
+    """Return an engine's last message, with advice if its last line says why the model cannot be served."""
+    before, newline, last = text.rstrip().rpartition("\n")
+    reason = last.partition(": ")[0]
+    if "spec." in last or reason not in (*ADVICE, *MEMORY_REASONS, *REASONS_WITHOUT_ADVICE):
+        return text
     advice = MEMORY_ADVICE if reason in MEMORY_REASONS else ADVICE.get(reason)
-    return f"{in_fields(text.rstrip())}; {advice}" if advice and "spec." not in text else text
+    return before + newline + "; ".join(filter(None, (in_fields(last), advice)))
 
 
 def _alternatives(texts: Sequence[str]) -> str:

@@ -6,6 +6,8 @@ from itertools import takewhile
 
 from penstock.core.runtimes.penstock import RUNTIME
 
+# Sizes of flags in binary units, which Kubernetes writes as Ki, Mi and Gi.
+_SIZE = re.compile(r"\b(\d+[KMG])\b")
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 
 
@@ -20,10 +22,11 @@ FIELDS = {flag: f"spec.{_section(each.paths)}" for each in RUNTIME.arguments for
 
 
 def in_fields(message: str) -> str:
-    """The message with fields in place of flags; flags without a field stay.
+    """The message with fields in place of flags, and their sizes as quantities; other flags stay.
 
     A message that names fields is unchanged: those of earlier engines did.
     """
     if "spec." in message:
         return message
-    return _FLAG.sub(lambda match: FIELDS.get(match.group(), match.group()), message)
+    replaced = _FLAG.sub(lambda match: FIELDS.get(match.group(), match.group()), message)
+    return message if replaced == message else _SIZE.sub(r"\1i", replaced)
