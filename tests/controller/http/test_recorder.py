@@ -172,7 +172,7 @@ async def test_client_that_leaves_before_the_first_decision_ends_its_stream(
 async def test_recordings_end_with_the_operator_without_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One recording waits for its first decision, the other one for the next."""
+    """The first recording waits for its first decision, the second one for its next."""
     monkeypatch.setattr("penstock.clients.http_server.LAST_ANSWERS_S", 0.1)
     operator = Operator()
     async with aiohttp.ClientSession() as session:

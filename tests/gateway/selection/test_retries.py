@@ -215,7 +215,7 @@ def test_failure_that_the_retry_budget_allows_no_retry_of_counts_if_another_engi
 
 
 def test_failure_counts_without_a_retry_budget_if_there_are_no_retries(bench):
-    """One attempt leaves only failed connections to be tried again, and these need the budget."""
+    """With one attempt, only failed connections are tried again, and these need the budget."""
 
     async def main(made, cancellation):
         made.publish(made.service(A, B))

@@ -102,7 +102,7 @@ class SnapshotStore:
 
 
 def _routing_inputs(snapshot: Snapshot, key: str, adapter: str) -> tuple[object, ...]:
-    """Return the parts of a snapshot from which the engines for a request are selected.
+    """Return what decides in a snapshot which engines a request may be sent to.
 
     key: of the service. adapter: key of the one that is asked for; empty: the base model is.
     """

@@ -42,7 +42,7 @@ class RequestRecord:
         self._stats = stats
         self.adapter = None if adapter is None else AdapterRequestRecord(adapter)
         self._times = ResponseTimes(now, arrived_s)
-        # Not the request itself, whose body is freed while the record lives.
+        # The request itself is not kept: its body is freed while the record lives.
         self._api = request.api
         self._prompt_bytes = request.prompt_bytes
         self._is_text_only = request.is_text_only
