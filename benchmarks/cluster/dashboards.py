@@ -149,7 +149,7 @@ def _results(client: httpx.Client, span: Span) -> Results:
     for color, query, value_is_time in read_marks(ROOT / "dashboards"):
         for line in evaluate(client, query, span):
             times = [value / 1000 for value in line.values] if value_is_time else line.times_s
-            marks.append((color, line.name, _starts(times)))
+            marks.append((color, query.legend, _starts(times)))
     return Results(panels, marks, rule_results(client, span))
 
 

@@ -21,6 +21,8 @@ COLORS = {
 # legend, in rows of the grid.
 NAMES_WIDTH, NUMBERS_WIDTH, LEGEND_ROWS = 0.075, 0.035, 2.3
 MAX_LEGEND_ROWS = 3
+# Height of the line on top that says what the marks are, in rows of the grid.
+HEAD_ROWS = 1.2
 # A state that lasts for a smaller fraction of the time has no text on it.
 MIN_TEXT_WIDTH = 0.06
 
@@ -33,14 +35,14 @@ def draw(panels: Sequence[Panel], results: Results, marks: Marks, path: Path) ->
     """Draw the panels of one dashboard on the grid that they have in Grafana."""
     plt = pyplot()
     rows = _without_headlines(panels)
-    height = max(rows[panel.title] + panel.position[3] for panel in panels)
+    height = HEAD_ROWS + max(rows[panel.title] + panel.position[3] for panel in panels)
     figure = plt.figure(
         figsize=(COLUMNS * INCHES_PER_COLUMN, height * INCHES_PER_ROW), facecolor="white"
     )
     start_s, end_s = _span(results)
     for panel in panels:
         column, _, width, rise = panel.position
-        left, bottom = column / COLUMNS, 1 - (rows[panel.title] + rise) / height
+        left, bottom = column / COLUMNS, 1 - (HEAD_ROWS + rows[panel.title] + rise) / height
         names_width = NAMES_WIDTH if panel.kind == "state-timeline" else NUMBERS_WIDTH
         place = (
             left + names_width, bottom + LEGEND_ROWS / height,
@@ -51,6 +53,7 @@ def draw(panels: Sequence[Panel], results: Results, marks: Marks, path: Path) ->
         axes.set_xlim(start_s, end_s)
         _label_times(axes, start_s, end_s)
         _draw_marks(axes, marks)
+    _explain_marks(figure, plt.Line2D, marks)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=70)
     plt.close(figure)
@@ -63,6 +66,16 @@ def _draw_marks(axes: Any, marks: Marks) -> None:
         dashes = (2 * colors.index(color), (2, 2 * len(colors) - 2))
         for time_s in times_s:
             axes.axvline(time_s, color=COLORS[color], linewidth=1.2, linestyle=dashes)
+
+
+def _explain_marks(figure: Any, line: Any, marks: Marks) -> None:
+    """A line on top of the picture with the color and the name of each kind of mark."""
+    names = {color: name for color, name, _ in marks}
+    handles = [
+        line([], [], color=COLORS[color], linewidth=1.5, linestyle=":", label=name)
+        for color, name in names.items()
+    ]
+    figure.legend(handles=handles, loc="upper left", ncols=len(handles), frameon=False, fontsize=9)
 
 
 def _without_headlines(panels: Sequence[Panel]) -> dict[str, int]:

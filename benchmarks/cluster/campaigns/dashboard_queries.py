@@ -91,7 +91,7 @@ def read_marks(folder: Path) -> list[tuple[str, Query, bool]]:
     return [
         (
             mark["iconColor"],
-            Query(mark["expr"], mark["titleFormat"]),
+            Query(mark["expr"], mark["name"]),
             mark["useValueForTime"],
         )
         for mark in board["annotations"]["list"]

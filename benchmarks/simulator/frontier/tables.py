@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.simulator.frontier.search import Point, Result
+from benchmarks.simulator.frontier.search import OURS, Point, Result
 from rich.table import Table
 
 from penstock.clients.pyplot import pyplot
@@ -14,6 +14,8 @@ from penstock.sim.baselines.registry import Knob
 from penstock.sim.report import Estimate
 
 COLUMNS = 3
+# One for each rule, so that grey lines can be told apart.
+MARKERS = "osD^v<>Xp*hP"
 
 
 def table_of(scenario: str, results: Sequence[Result], ours: Result | None) -> Table:
@@ -62,38 +64,44 @@ def _knob_text(knobs: Mapping[str, Knob]) -> str:
 
 
 def draw(panels: Mapping[str, Sequence[Result]], path: Path) -> None:
-    """Plot attainment against GPU-hours, one panel per scenario. The path's suffix gives the format."""
-    plt = pyplot()
+    """Plot attainment against GPU-hours, one panel per scenario. The path's suffix gives the format.
 
+    Each dot is one setting of a rule. Penstock's line is dark and thick, the others are grey.
+    """
+    plt = pyplot()
     rows = ceil(len(panels) / COLUMNS)
     columns = min(COLUMNS, len(panels))
     figure, axes = plt.subplots(
         rows, columns, squeeze=False, figsize=(5.2 * columns + 2, 4 * rows), layout="constrained"
     )
-    rules = list(dict.fromkeys(r.policy for results in panels.values() for r in results))
-    colors = {rule: plt.get_cmap("tab20")(i) for i, rule in enumerate(rules)}
     for panel in axes.flat[len(panels) :]:
         panel.set_axis_off()
     for panel, (name, results) in zip(axes.flat, panels.items(), strict=False):
-        for result in results:
-            _line(panel, result, colors.get(result.policy, "black"))
-        panel.axhline(results[0].target, color="#888888", lw=0.6)
-        panel.set_ylim(0.9, 1.001)
-        panel.set_title(name)
-        panel.set_xlabel("GPU-hours")
-        panel.set_ylabel("requests within both objectives")
-    handles = [plt.Line2D([], [], color=colors.get(r, "black"), marker="o", label=r) for r in rules]
-    figure.legend(handles=handles, loc="outside right upper", fontsize=8)
+        _panel(panel, name, results)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def _line(panel: Any, result: Result, color: Any) -> None:
-    """Draw one rule: dashed without admission, thicker for Penstock's."""
+def _panel(panel: Any, scenario: str, results: Sequence[Result]) -> None:
+    target = results[0].target
+    panel.axhline(target, color="#888888", lw=0.6, ls=":")
+    for number, result in enumerate(results):
+        _line(panel, result, MARKERS[number % len(MARKERS)])
+    panel.set_ylim(0.9, 1.001)
+    panel.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    panel.set_title(f"{scenario}: further to the left is cheaper", fontsize=10)
+    panel.set_xlabel("GPU-hours")
+    panel.set_ylabel(f"requests within both objectives (dotted: {target:.0%})")
+    panel.legend(fontsize=8, frameon=False, loc="lower right")
+
+
+def _line(panel: Any, result: Result, marker: str) -> None:
+    """Draw one rule: dashed without admission."""
     points = sorted(result.points, key=lambda point: point.cost)
+    is_ours = result.policy == OURS
     panel.plot(
-        [point.cost for point in points], [point.attainment for point in points],
-        color=color, marker="o", ms=3, lw=2.4 if result.policy == "penstock" else 1.0,
-        linestyle="-" if result.admission == "deadline" else "--",
+        [point.cost for point in points], [point.attainment for point in points], label=result.policy,
+        color="#12355b" if is_ours else "#9a9a9a", lw=2.6 if is_ours else 1.0, zorder=3 if is_ours else 2,
+        marker=marker, ms=6 if is_ours else 5, linestyle="-" if result.admission == "deadline" else "--",
     )  # fmt: skip
