@@ -1,6 +1,6 @@
 """Mutation testing: draws random mutants and runs the tests of their group against each.
 
-    python -m benchmarks.suite.mutants --seed 7 --per-group 25
+    python -m benchmarks.mutation.mutants --seed 7 --per-group 25
 
 Each mutant is applied to a copy of the tree. The tests that ran its statement come first, then the other
 tests of the group, up to the first failure. Finished mutants are stored under out/, so a campaign can be
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import coverage
-from benchmarks.suite.mutations import Mutation, mutations_of
+from benchmarks.mutation.mutations import Mutation, mutations_of
 
 ROOT = Path(__file__).parents[2]
 CORE, GATEWAY = "operator/penstock/core", "operator/penstock/gateway"
@@ -56,7 +56,7 @@ GROUPS = {
         (f"{CORE}/routing/*.py",), ("tests/core_routing", "tests/core_rollout")
     ),
     "canary": Group((f"{CORE}/canary/*.py",), ("tests/core_canary",)),
-    "sizing": Group(
+    "scaling": Group(
         (
             f"{CORE}/scaling/by_objectives/*.py", f"{CORE}/scaling/by_kv/*.py",
             f"{CORE}/scaling/learned/*.py", f"{CORE}/scaling/variants/*.py", f"{CORE}/scaling/blind.py",
