@@ -14,7 +14,7 @@ from penstock.core.routing.pick import Side
 from penstock.core.scaling.signals import PodPhase
 from penstock.core.scaling.variants.cheapest import Offer, cheapest_first
 from penstock.sim.clock import Clock
-from penstock.sim.engine import Engine
+from penstock.sim.engine.engine import Engine
 from penstock.sim.gateway import STABLE, Gateway
 from penstock.sim.profile import Profile
 from penstock.sim.quota import Quota

@@ -12,7 +12,7 @@ from penstock.core.routing.weights import choose_by_weight
 from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import GatewayReading, attended_tokens
 from penstock.sim.clock import Clock
-from penstock.sim.engine import Engine
+from penstock.sim.engine.engine import Engine
 from penstock.sim.request import Request
 from penstock_engine.contract.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 

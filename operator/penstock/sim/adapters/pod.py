@@ -14,7 +14,7 @@ from typing import Protocol
 
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.sim.clock import Clock
-from penstock.sim.engine import Engine
+from penstock.sim.engine.engine import Engine
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request
 

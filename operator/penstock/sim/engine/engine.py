@@ -17,10 +17,10 @@ from typing import Protocol
 
 from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import EngineReading
-from penstock.sim.batch import Batch
 from penstock.sim.clock import Clock
-from penstock.sim.leap import MAX_ITERATIONS, Stretch
-from penstock.sim.leap_scheduler import LeapScheduler
+from penstock.sim.engine.batch import Batch
+from penstock.sim.engine.leap import MAX_ITERATIONS, Stretch
+from penstock.sim.engine.leap_scheduler import LeapScheduler
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request, prompt_of
 from penstock_engine.contract.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S

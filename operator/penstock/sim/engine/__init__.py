@@ -1,0 +1,1 @@
+"""The simulated engine: the real scheduler, iterations by leaps, and a time model in place of the runner."""
