@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from kubernetes.aio import client
 
-from penstock.controller.http.health import Health
 from penstock.controller.http.recorder import Recorder
+from penstock.controller.http.server import OperatorEndpoints
 from penstock.controller.leader import Leader, is_settled
 from penstock.controller.process.settings import Settings
 from penstock.errors import NotFound
@@ -33,7 +33,9 @@ async def test_a_service_deleted_while_no_watch_ran_frees_its_served_name():
     namespace = "n"
     settings = Settings("me", "penstock", namespace, "127.0.0.1", 0)
     kube = Kube()
-    leader = Leader(kube, client.Configuration(), settings, Health(), Recorder(), asyncio.Event())
+    leader = Leader(
+        kube, client.Configuration(), settings, OperatorEndpoints(), Recorder(), asyncio.Event()
+    )
     ghost, waiting, elsewhere = keys = (namespace, "ghost"), (namespace, "waiting"), ("other", "x")
     for key in keys:
         leader._names.update("InferenceService", key, body(key))

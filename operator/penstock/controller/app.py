@@ -5,9 +5,9 @@ import asyncio
 from penstock.clients.kube import Kube, api_client
 from penstock.clients.kubeconfig import load_configuration
 from penstock.controller.election.election import Election, join_election
-from penstock.controller.http.health import Health
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import Recorder
+from penstock.controller.http.server import OperatorEndpoints
 from penstock.controller.leader import Leader
 from penstock.controller.process.settings import Settings
 from penstock.controller.process.stop_signals import stop_on_signals
@@ -18,26 +18,26 @@ async def run(settings: Settings) -> None:
     stop = asyncio.Event()
     stop_on_signals(stop)
     configuration = await load_configuration()
-    health, recorder, placements = Health(), Recorder(), Placements()
-    health.metrics.observe_credentials(configuration)
-    observe = health.metrics.observe_api_request
+    endpoints, recorder, placements = OperatorEndpoints(), Recorder(), Placements()
+    endpoints.metrics.observe_credentials(configuration)
+    observe = endpoints.metrics.observe_api_request
     async with (
         api_client(configuration, "penstock-operator", observe) as api,
-        health.serve(settings.host, settings.port, recorder, placements),
-        join_election(configuration, settings, health) as election,
+        endpoints.serve(settings.host, settings.port, recorder, placements),
+        join_election(configuration, settings, endpoints) as election,
     ):
         kube = Kube(api, write_time_s=election.remaining_s)
-        leader = Leader(kube, configuration, settings, health, recorder, stop)
+        leader = Leader(kube, configuration, settings, endpoints, recorder, stop)
         placements.source = leader.placement
-        await _run_until(stop, health, election, leader)
+        await _run_until(stop, endpoints, election, leader)
 
 
 async def _run_until(
-    stop: asyncio.Event, health: Health, election: Election, leader: Leader
+    stop: asyncio.Event, endpoints: OperatorEndpoints, election: Election, leader: Leader
 ) -> None:
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(health.beat()),
+            group.create_task(endpoints.beat()),
             group.create_task(election.campaign()),
             group.create_task(_lead(election, leader)),
         ]

@@ -22,8 +22,8 @@ from penstock.controller.canary.cases import CanaryCase, canary_cases
 from penstock.controller.canary.judge import Judge
 from penstock.controller.canary.metric_queries import MetricQueries
 from penstock.controller.election.election import LeadershipLost
-from penstock.controller.http.health import Health
 from penstock.controller.http.recorder import Recorder
+from penstock.controller.http.server import OperatorEndpoints
 from penstock.controller.names.model_names import ModelNames
 from penstock.controller.process.settings import Settings
 from penstock.controller.process.stop_signals import stop_on_signals
@@ -56,24 +56,24 @@ class Leader:
         kube: Kube,
         configuration: client.Configuration,
         settings: Settings,
-        health: Health,
+        endpoints: OperatorEndpoints,
         recorder: Recorder,
         stop: asyncio.Event,
     ) -> None:
         self._kube = kube
         self._configuration = configuration
         self._settings = settings
-        self._health = health
+        self._endpoints = endpoints
         self._stop = stop
         self._services: dict[Key, Object] = {}
-        self._queue = WorkQueue(self._reconcile, health.failures, health.metrics)
+        self._queue = WorkQueue(self._reconcile, endpoints.failures, endpoints.metrics)
         self._names = ModelNames(is_listed=self._is_listed, affected=self._queue.add)
         self._watches = Watches(
             kube,
             settings,
             self._child_changed,
             partial(self._names.update, "InferenceService"),
-            health.metrics.count_watch_restart,
+            endpoints.metrics.count_watch_restart,
         )
         self._scraper = Scraper(steady)
         self._engine_adapters = EngineAdapters(lambda: kube.may_write)
@@ -87,11 +87,11 @@ class Leader:
             kube,
             settings,
             services=self._watches.services,
-            failures=health.failures,
-            restarted=health.metrics.count_watch_restart,
+            failures=endpoints.failures,
+            restarted=endpoints.metrics.count_watch_restart,
         )
         self._adapter_placer = self._make_adapter_placer()
-        health.metrics.add_collector(AdapterMetrics(self._adapter_placer))
+        endpoints.metrics.add_collector(AdapterMetrics(self._adapter_placer))
 
     def placement(self, key: Key) -> PlacementRecord | None:
         """Return the last placement of a service's adapters; None if there is none."""
@@ -103,7 +103,7 @@ class Leader:
         Nothing is written after this returns or raises.
         """
         logger.info("leading")
-        self._health.metrics.leading.set(1)
+        self._endpoints.metrics.leading.set(1)
         self._metrics.is_leading = True
         try:
             async with asyncio.TaskGroup() as group:
@@ -142,12 +142,12 @@ class Leader:
 
     def _targets(self) -> list[ScaleTarget]:
         return scale_targets(
-            self._services, *self._watches.children.snapshot(), self._health.failures
+            self._services, *self._watches.children.snapshot(), self._endpoints.failures
         )
 
     def _cases(self) -> list[CanaryCase]:
         children = self._watches.children.snapshot()
-        of_services = canary_cases(self._services, *children, self._health.failures)
+        of_services = canary_cases(self._services, *children, self._endpoints.failures)
         return of_services + self._adapter_placer.rollouts.cases()
 
     def _judged(self, key: Key) -> None:
@@ -155,14 +155,14 @@ class Leader:
             self._queue.add(key)
 
     def _child_changed(self, service: Key) -> None:
-        self._health.metrics.watch_events.inc()
+        self._endpoints.metrics.watch_events.inc()
         if self._watches.children.is_synced:
             self._queue.add(service)
         else:  # all children are listed, of all services
             self._queue.add_routine(service)
 
     def _service_changed(self, key: Key, body: Object, is_gone: bool) -> None:
-        self._health.metrics.watch_events.inc()
+        self._endpoints.metrics.watch_events.inc()
         known = self._services.pop(key, None)
         if not is_gone:
             self._metrics.observe_change(key, known, body)
@@ -189,20 +189,20 @@ class Leader:
     def _make_observer(self) -> Observer:
         server = self._settings.prometheus
         fallback = None if server is None else PrometheusScraper(server, steady)
-        return Observer(self._scraper, self._watches.gateways, self._health.failures, fallback)
+        return Observer(self._scraper, self._watches.gateways, self._endpoints.failures, fallback)
 
     def _make_metrics(self) -> ServiceMetrics:
         metrics = ServiceMetrics(
             services=lambda: self._services,
             children=self._watches.children.snapshot,
             reading=self._observer.reading,
-            failures=self._health.failures,
+            failures=self._endpoints.failures,
         )
-        self._health.metrics.add_collector(metrics)
+        self._endpoints.metrics.add_collector(metrics)
         return metrics
 
     def _make_scaler(self, recorder: Recorder) -> Scaler:
-        failures = self._health.failures
+        failures = self._endpoints.failures
         return Scaler(
             self._observer,
             ObjectiveScaler(LearnedStateStore(self._kube), recorder, failures),
@@ -222,7 +222,7 @@ class Leader:
             services=lambda: self._services,
             cases=self._cases,
             changed=self._judged,
-            failures=self._health.failures,
+            failures=self._endpoints.failures,
         )
 
     def _make_reconciler(self) -> Reconciler:
@@ -251,9 +251,9 @@ class Leader:
             adapters=lambda: self._adapter_placer.adapters,
             names=lambda: self._names.index,
             applied=self._observer.applied_route_generations,
-            failures=self._health.failures,
+            failures=self._endpoints.failures,
             changed=partial(self._names.update, "ModelRoute"),
-            restarted=self._health.metrics.count_watch_restart,
+            restarted=self._endpoints.metrics.count_watch_restart,
         )
 
     def _make_adapter_placer(self) -> AdapterPlacer:
@@ -269,10 +269,10 @@ class Leader:
                 counts=self._observer.adapter_counts,
                 rollouts=RolloutSources(self._judge.judgement, self._observer.applied_generations),
             ),
-            self._health.failures,
+            self._endpoints.failures,
             namespace=self._settings.watch_namespace,
             changed=partial(self._names.update, "LoraAdapter"),
-            restarted=self._health.metrics.count_watch_restart,
+            restarted=self._endpoints.metrics.count_watch_restart,
         )
 
 

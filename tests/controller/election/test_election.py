@@ -11,8 +11,8 @@ from kubernetes.aio import client
 from penstock.controller.election import election
 from penstock.controller.election.election import LeadershipLost, join_election
 from penstock.controller.election.lease import LEASE_S, SAFETY_S
-from penstock.controller.http import health
-from penstock.controller.http.health import MAX_LAG_S, Health
+from penstock.controller.http import server as http_server
+from penstock.controller.http.server import MAX_LAG_S, OperatorEndpoints
 from penstock.controller.process.settings import Settings
 
 WITHIN_S = 30.0
@@ -77,7 +77,7 @@ def configuration(server):
 
 
 async def test_a_busy_event_loop_does_not_lose_the_lease(server):
-    async with join_election(configuration(server), SETTINGS, Health()) as joined:
+    async with join_election(configuration(server), SETTINGS, OperatorEndpoints()) as joined:
         campaign = asyncio.create_task(joined.campaign())
         await joined.elected.wait()
         for _ in range(2):
@@ -91,8 +91,8 @@ async def test_a_busy_event_loop_does_not_lose_the_lease(server):
 
 async def test_a_process_whose_event_loop_is_stuck_stops_leading(server, monkeypatch):
     now_s = [1000.0]
-    monkeypatch.setattr(health, "monotonic", lambda: now_s[0])
-    async with join_election(configuration(server), SETTINGS, Health()) as joined:
+    monkeypatch.setattr(http_server, "monotonic", lambda: now_s[0])
+    async with join_election(configuration(server), SETTINGS, OperatorEndpoints()) as joined:
         campaign = asyncio.create_task(joined.campaign())
         await joined.elected.wait()
         now_s[0] += MAX_LAG_S
@@ -105,7 +105,7 @@ async def test_an_unexpected_error_of_the_election_ends_the_campaign(server, mon
     def fail():
         raise RuntimeError("unexpected")
 
-    judged = Health()
+    judged = OperatorEndpoints()
     monkeypatch.setattr(judged, "is_loop_running", fail)
     async with join_election(configuration(server), SETTINGS, judged) as joined:
         with pytest.raises(RuntimeError, match="unexpected"):

@@ -3,9 +3,9 @@
 import asyncio
 
 from penstock.clients.http_server import MAX_CONNECTIONS, serving
-from penstock.controller.http.health import Health
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import Recorder
+from penstock.controller.http.server import OperatorEndpoints
 
 PROBE = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 # Addresses of clients: a whole network is loopback.
@@ -26,7 +26,7 @@ async def probe(port, client):
 
 
 async def test_probe_is_answered_while_a_client_opens_all_connections_it_can():
-    async with Health().serve("127.0.0.1", 0, Recorder(), Placements()) as port:
+    async with OperatorEndpoints().serve("127.0.0.1", 0, Recorder(), Placements()) as port:
         opened = [await connect(port, CLIENT) for _ in range(2 * MAX_CONNECTIONS)]
         for client in (KUBELET, CLIENT):
             assert (await probe(port, client)).endswith(b"\r\n\r\nok")

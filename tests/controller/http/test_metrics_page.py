@@ -9,9 +9,9 @@ from prometheus_client.registry import Collector
 
 from penstock.clients import metrics_page
 from penstock.clients.metrics_page import MAX_AGE_S, MetricsPage
-from penstock.controller.http.health import Health
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import Recorder
+from penstock.controller.http.server import OperatorEndpoints
 
 WITHIN_S = 30.0
 
@@ -32,16 +32,16 @@ class SlowCollector(Collector):
 
 @pytest.fixture
 async def operator():
-    """Serve the endpoints of an operator, and yield its health and their URL."""
-    health = Health()
-    async with health.serve("127.0.0.1", 0, Recorder(), Placements()) as port:
-        yield health, f"http://127.0.0.1:{port}"
+    """Serve the endpoints of an operator, and yield its endpoints and their URL."""
+    endpoints = OperatorEndpoints()
+    async with endpoints.serve("127.0.0.1", 0, Recorder(), Placements()) as port:
+        yield endpoints, f"http://127.0.0.1:{port}"
 
 
 async def test_probes_are_answered_while_metrics_are_rendered(operator):
-    health, url = operator
+    endpoints, url = operator
     slow = SlowCollector()
-    health.metrics.add_collector(slow)
+    endpoints.metrics.add_collector(slow)
     async with aiohttp.ClientSession() as session:
         reads = [asyncio.create_task(session.get(f"{url}/metrics")) for _ in range(3)]
         await asyncio.to_thread(slow.has_begun.wait, WITHIN_S)

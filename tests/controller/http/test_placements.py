@@ -8,9 +8,9 @@ from tests.controller.http.leading_pod import lead, outer_address
 
 from penstock.clients.kube import Kube
 from penstock.clients.leader import placement
-from penstock.controller.http.health import Health
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import Recorder
+from penstock.controller.http.server import OperatorEndpoints
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
@@ -42,7 +42,7 @@ async def serve() -> AsyncIterator[Callable[[str], Awaitable[int]]]:
         async def start(host: str) -> int:
             placements = Placements()
             placements.source = lambda key: RECORD if key == ("default", "chat") else None
-            server = Health().serve(host, 0, Recorder(), placements)
+            server = OperatorEndpoints().serve(host, 0, Recorder(), placements)
             return await servers.enter_async_context(server)
 
         yield start

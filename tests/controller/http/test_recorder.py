@@ -14,9 +14,9 @@ from tests.controller.http.leading_pod import lead, outer_address
 from penstock.clients.kube import Kube
 from penstock.clients.leader import recording
 from penstock.clients.resources import LEASES
-from penstock.controller.http.health import Health
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import MAX_BEHIND, MAX_STREAMS, Recorder
+from penstock.controller.http.server import OperatorEndpoints
 from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.learned.priors import prior
@@ -52,7 +52,7 @@ class Operator:
 
     @asynccontextmanager
     async def serve(self, host: str) -> AsyncIterator[None]:
-        async with Health().serve(host, 0, self.recorder, Placements()) as self.port:
+        async with OperatorEndpoints().serve(host, 0, self.recorder, Placements()) as self.port:
             yield
 
     @property

@@ -13,7 +13,7 @@ from penstock.chart.names import LEASE_NAME
 from penstock.clients.kube import api_client
 from penstock.controller.election.lease import LEASE_S, RENEW_DEADLINE_S, RETRY_S, Lease
 from penstock.controller.election.loop_thread import LoopThread
-from penstock.controller.http.health import Health
+from penstock.controller.http.server import OperatorEndpoints
 from penstock.controller.process.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -76,15 +76,15 @@ class _GuardedElection(LeaderElection):
 
 @asynccontextmanager
 async def join_election(
-    configuration: client.Configuration, settings: Settings, health: Health
+    configuration: client.Configuration, settings: Settings, endpoints: OperatorEndpoints
 ) -> AsyncIterator[Election]:
     """Join the election. Gives the Lease back at the end."""
     with LoopThread("election") as thread:
-        observe = health.metrics.observe_api_request
+        observe = endpoints.metrics.observe_api_request
         api = api_client(configuration, "penstock-operator", observe)
-        lease = Lease(LEASE_NAME, settings.namespace, settings.identity, api, health.failures)
+        lease = Lease(LEASE_NAME, settings.namespace, settings.identity, api, endpoints.failures)
         try:
-            yield Election(thread, lease, health.is_loop_running)
+            yield Election(thread, lease, endpoints.is_loop_running)
         finally:
             await thread.run(lease.release())
             await thread.run(api.close())

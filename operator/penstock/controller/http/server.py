@@ -19,8 +19,8 @@ from penstock.controller.process.metrics import OperatorMetrics
 MAX_LAG_S = 20.0  # an event loop that has not run for this long is reported as stuck
 
 
-class Health:
-    """Serves health, readiness and metrics. Standbys are ready too, as they can take over."""
+class OperatorEndpoints:
+    """Serves the endpoints of one operator. Standbys are ready too, as they can take over."""
 
     def __init__(self) -> None:
         self.metrics = OperatorMetrics()
