@@ -9,7 +9,7 @@ other programs on the machine do not count.
 import argparse
 import time
 
-from penstock.gateway.lifecycle.timeline import Interval, RequestPhase
+from penstock.gateway.request_lifecycle.timeline import Interval, RequestPhase
 from penstock.gateway.stats.request_ending import RequestOutcome
 from penstock.gateway.telemetry.metrics import Metrics
 

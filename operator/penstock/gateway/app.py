@@ -19,10 +19,10 @@ from penstock.gateway.apis.errors import RequestError, error_body
 from penstock.gateway.apis.model_list import ModelList, model
 from penstock.gateway.http.client import ClientDisconnected, ClientResponse
 from penstock.gateway.http.servers import HttpServers, http_servers
-from penstock.gateway.lifecycle.cancellation import CancelCause, Phase, RequestCancelled
 from penstock.gateway.limits.retry_budget import RetryBudget
 from penstock.gateway.management import management_app
 from penstock.gateway.proxy.proxied_request import ProxiedRequest
+from penstock.gateway.request_lifecycle.cancellation import CancelCause, Phase, RequestCancelled
 from penstock.gateway.selection.model_routing import claim_of
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.store import SnapshotStore

@@ -11,7 +11,7 @@ from penstock.core.routing.pick import Side
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.apis.request import parse
 from penstock.gateway.app import Gateway
-from penstock.gateway.lifecycle.cancellation import CancellationScope
+from penstock.gateway.request_lifecycle.cancellation import CancellationScope
 from penstock.gateway.selection.endpoint_selection import EndpointSelector
 from penstock.gateway.selection.model_routing import error_of_deletion
 from penstock.gateway.settings import GatewaySettings

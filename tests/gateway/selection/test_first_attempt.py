@@ -9,7 +9,7 @@ from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.apis.errors import RequestError
-from penstock.gateway.lifecycle.cancellation import Phase
+from penstock.gateway.request_lifecycle.cancellation import Phase
 
 A, B, C = (Endpoint(f"default/{name}", f"10.0.0.1:{port}", "r1") for name, port in
            (("a", 1), ("b", 2), ("c", 3)))  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from tests.gateway.conftest import Request, answer
 from tests.gateway.engine_answers import DONE
 
-from penstock.gateway.lifecycle.timeline import RequestPhase, Timeline, seconds_by_phase
+from penstock.gateway.request_lifecycle.timeline import RequestPhase, Timeline, seconds_by_phase
 from penstock.observability import logs
 from penstock_engine.telemetry.logs import JsonFormatter
 

@@ -9,8 +9,8 @@ from tests.gateway.engine_answers import DONE
 
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.apis import errors
-from penstock.gateway.lifecycle.timeline import Interval, RequestPhase
 from penstock.gateway.proxy.proxied_request import CANCELLED_RESPONSES
+from penstock.gateway.request_lifecycle.timeline import Interval, RequestPhase
 from penstock.gateway.selection import adapter_selection
 from penstock.gateway.stats.request_ending import RequestOutcome
 from penstock.gateway.telemetry.metrics import Metrics

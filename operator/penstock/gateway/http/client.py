@@ -7,8 +7,8 @@ from typing import Any
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.http.headers import CONTROL_CHARACTER, RawHeaders
 from penstock.gateway.http.response_pieces import COUNTS_FOR_SERVICE
-from penstock.gateway.lifecycle.cancellation import Receive
 from penstock.gateway.limits.request_allocation import RequestAllocation
+from penstock.gateway.request_lifecycle.cancellation import Receive
 from penstock_engine.contract.wire import REQUEST_ID_HEADER
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

@@ -16,12 +16,12 @@ from penstock.core.routing.retry import may_retry, needs_budget, tries_other_ver
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.http.client import ClientResponse
-from penstock.gateway.lifecycle.cancellation import CancellationScope
-from penstock.gateway.lifecycle.timeline import RequestPhase
 from penstock.gateway.limits.request_allocation import RequestAllocation
 from penstock.gateway.mirroring.mirrored_request import MirroredRequest
 from penstock.gateway.proxy.relay import Relay
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
+from penstock.gateway.request_lifecycle.cancellation import CancellationScope
+from penstock.gateway.request_lifecycle.timeline import RequestPhase
 from penstock.gateway.selection.adapter_answers import AdapterAnswers
 from penstock.gateway.selection.endpoint_selection import EndpointSelector, SelectedEndpoint
 from penstock.gateway.selection.model_routing import RoutingTarget

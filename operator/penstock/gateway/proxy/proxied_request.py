@@ -20,17 +20,17 @@ from penstock.gateway.http.headers import (
     headers_for_engine,
     path_with_query,
 )
-from penstock.gateway.lifecycle.cancellation import (
+from penstock.gateway.limits.request_allocation import RequestAllocation
+from penstock.gateway.proxy.attempts import Attempts
+from penstock.gateway.proxy.request_telemetry import RequestTelemetry
+from penstock.gateway.request_lifecycle.cancellation import (
     CancelCause,
     CancellationScope,
     Phase,
     Receive,
     RequestCancelled,
 )
-from penstock.gateway.lifecycle.timeline import RequestPhase
-from penstock.gateway.limits.request_allocation import RequestAllocation
-from penstock.gateway.proxy.attempts import Attempts
-from penstock.gateway.proxy.request_telemetry import RequestTelemetry
+from penstock.gateway.request_lifecycle.timeline import RequestPhase
 from penstock.gateway.selection.endpoint_selection import EndpointSelector
 from penstock.gateway.selection.model_routing import RoutingTarget, error_of_deletion, resolve
 from penstock.gateway.snapshots.snapshot import Service

@@ -7,7 +7,7 @@ from penstock.core.routing.pick import Endpoint
 from penstock.gateway.apis.errors import error_event
 from penstock.gateway.apis.sse import has_data, without_usage_event
 from penstock.gateway.http.client import ClientResponse
-from penstock.gateway.lifecycle.cancellation import CancellationScope, Phase
+from penstock.gateway.request_lifecycle.cancellation import CancellationScope, Phase
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.stats.request_record import RequestRecord
 from penstock.gateway.upstream.response import ResponseTruncated, UpstreamResponse

@@ -8,8 +8,8 @@ from penstock.core.routing.pick import Endpoint, Side
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.http.headers import Scope
-from penstock.gateway.lifecycle.cancellation import Phase
-from penstock.gateway.lifecycle.timeline import Interval, Timeline
+from penstock.gateway.request_lifecycle.cancellation import Phase
+from penstock.gateway.request_lifecycle.timeline import Interval, Timeline
 from penstock.gateway.selection.model_routing import RoutingTarget
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.stats.request_record import RequestRecord

@@ -20,7 +20,7 @@ from penstock.core.routing.scorers import choose
 from penstock.gateway.admission.queue import QueueFull
 from penstock.gateway.admission.reservation import Reservation
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
-from penstock.gateway.lifecycle.cancellation import CancellationScope
+from penstock.gateway.request_lifecycle.cancellation import CancellationScope
 from penstock.gateway.selection.adapter_selection import AdapterSelector
 from penstock.gateway.selection.failed_endpoints import FailedEndpoints
 from penstock.gateway.selection.model_routing import check_available

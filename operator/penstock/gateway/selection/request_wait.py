@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from penstock.core.routing.pick import NoEndpoint
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
-from penstock.gateway.lifecycle.cancellation import CancellationScope, Phase
+from penstock.gateway.request_lifecycle.cancellation import CancellationScope, Phase
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.stats.request_record import RequestRecord
 

@@ -9,11 +9,11 @@ from penstock.clients.clock import monotonic
 from penstock.clients.logs import fields
 from penstock.gateway.adapters.copies import AdapterCopies
 from penstock.gateway.admission.queues import AdmissionQueues
-from penstock.gateway.lifecycle.cancellation import CancellationScope
 from penstock.gateway.limits.keyed_count import KeyedCount
 from penstock.gateway.limits.request_allocation import RequestLimits
 from penstock.gateway.limits.retry_budget import RetryBudget
 from penstock.gateway.mirroring.request_mirror import RequestMirror
+from penstock.gateway.request_lifecycle.cancellation import CancellationScope
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Snapshot

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.clients.logs import fields
 from penstock.gateway.apis.response_usage import ResponseUsage
-from penstock.gateway.lifecycle.timeline import Interval, seconds_by_phase
+from penstock.gateway.request_lifecycle.timeline import Interval, seconds_by_phase
 
 logger = logging.getLogger(__name__)
 

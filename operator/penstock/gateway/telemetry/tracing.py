@@ -29,7 +29,7 @@ from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.apis.response_usage import ResponseUsage
 from penstock.gateway.http.headers import RawHeaders
-from penstock.gateway.lifecycle.timeline import Interval, RequestPhase
+from penstock.gateway.request_lifecycle.timeline import Interval, RequestPhase
 from penstock.gateway.telemetry.access_log import AccessLine
 from penstock.gateway.upstream.upstream import UpstreamRequest
 from penstock_engine.telemetry.traces import close, make_provider, make_tracer

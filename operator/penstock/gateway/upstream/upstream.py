@@ -14,9 +14,9 @@ from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.gateway.apis.response_usage import error_status
 from penstock.gateway.apis.sse import DONE_EVENT, SseBuffer, has_data
 from penstock.gateway.http.headers import RawHeaders, headers_for_client
-from penstock.gateway.lifecycle.cancellation import CancellationScope, Phase
-from penstock.gateway.lifecycle.timeline import RequestPhase, Timeline
 from penstock.gateway.limits.shared_limit import Allocation, SharedLimit
+from penstock.gateway.request_lifecycle.cancellation import CancellationScope, Phase
+from penstock.gateway.request_lifecycle.timeline import RequestPhase, Timeline
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.upstream.response import UpstreamResponse
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.gateway.lifecycle.cancellation import (
+from penstock.gateway.request_lifecycle.cancellation import (
     CancelCause,
     CancellationScope,
     Phase,
