@@ -113,7 +113,7 @@ def tree(tmp_path: Path) -> Path:
         ),
         (
             "engine/penstock_engine/server/transport/errors.py",
-            "import penstock_engine.server.handling.state",
+            "import penstock_engine.server.handlers.state",
             "Layers of the engine's server",
         ),
         (

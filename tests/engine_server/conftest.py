@@ -20,7 +20,7 @@ from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.adapters.registry import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import AsyncEngine
-from penstock_engine.server.handling.state import ServerState
+from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.metrics.engine_metrics import EngineMetrics
 from penstock_engine.text.tokens import Tokenizer
 

@@ -12,9 +12,9 @@ from starlette.types import ASGIApp
 
 from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.adapters.folders import AdapterFolders
-from penstock_engine.server.handling.handler import handle_request
-from penstock_engine.server.handling.middleware import RequestMiddleware
-from penstock_engine.server.handling.state import ServerState
+from penstock_engine.server.handlers.handler import handle_request
+from penstock_engine.server.handlers.middleware import RequestMiddleware
+from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.requests.chat_request import ChatCompletionRequest
 from penstock_engine.server.requests.completion_request import CompletionRequest
 from penstock_engine.server.requests.dialects import OpenAIDialect

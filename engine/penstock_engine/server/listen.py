@@ -15,7 +15,7 @@ from penstock_engine.http.open_files import allow_open_files
 from penstock_engine.http.protocol import IDLE_CONNECTION_S, BoundedProtocol
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import now_s
-from penstock_engine.server.handling.state import ServerState
+from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.startup import StartupTimer
 
 logger = logging.getLogger(__name__)

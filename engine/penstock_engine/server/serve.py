@@ -21,8 +21,8 @@ from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.adapters.folders import trusted_folder
 from penstock_engine.server.adapters.registry import AdapterRegistry
 from penstock_engine.server.async_engine import AsyncEngine
-from penstock_engine.server.handling.response_store import ResponseStore
-from penstock_engine.server.handling.state import ServerState
+from penstock_engine.server.handlers.response_store import ResponseStore
+from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.listen import listen
 from penstock_engine.server.metrics.engine_metrics import EngineMetrics
 from penstock_engine.server.requests.chat_template import template_options

@@ -8,7 +8,7 @@ import pytest
 
 from penstock_engine.contract.wire import SSE_DONE
 from penstock_engine.server.answers.deltas import Delta, message_deltas
-from penstock_engine.server.handling.response_store import ResponseStore
+from penstock_engine.server.handlers.response_store import ResponseStore
 from penstock_engine.server.routes.responses.answer import ResponsesDialect
 from penstock_engine.server.routes.responses.custom_calls import CustomCalls
 from penstock_engine.server.routes.responses.items import as_input, item

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock_engine.server.handling.response_store import ResponseStore
+from penstock_engine.server.handlers.response_store import ResponseStore
 from penstock_engine.server.routes.responses.answer import ResponsesDialect
 from penstock_engine.server.transport.errors import RequestError
 

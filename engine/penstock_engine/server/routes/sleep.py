@@ -16,7 +16,7 @@ from fastapi.responses import Response
 from penstock_engine.checkpoints.weights import weight_files
 from penstock_engine.core.errors import ModelError
 from penstock_engine.machine.device import release_memory
-from penstock_engine.server.handling.state import ServerState
+from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.transport.errors import RequestError
 
 logger = logging.getLogger(__name__)

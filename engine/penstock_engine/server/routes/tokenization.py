@@ -6,8 +6,8 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field, model_validator
 
-from penstock_engine.server.handling.preprocessing import check_model_name, encode
-from penstock_engine.server.handling.state import ServerState
+from penstock_engine.server.handlers.preprocessing import check_model_name, encode
+from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.requests.bodies import (
     build_request,
     read_object,

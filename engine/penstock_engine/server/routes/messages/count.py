@@ -5,8 +5,8 @@ import asyncio
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
-from penstock_engine.server.handling.preprocessing import check_model_name, encode
-from penstock_engine.server.handling.state import ServerState
+from penstock_engine.server.handlers.preprocessing import check_model_name, encode
+from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.requests.bodies import (
     GENERATION_PARAMETERS,
     build_request,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from fastapi.responses import Response
 
 from penstock_engine.server.answers.deltas import Chunk, message_deltas, read_chunks
-from penstock_engine.server.handling.response_store import ResponseStore
+from penstock_engine.server.handlers.response_store import ResponseStore
 from penstock_engine.server.requests.bodies import (
     build_request,
     read_object,

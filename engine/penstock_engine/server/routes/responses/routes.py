@@ -7,9 +7,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from penstock_engine.server.answers.answer import Answer
-from penstock_engine.server.handling.handler import handle_request, respond
-from penstock_engine.server.handling.response_store import ResponseStore
-from penstock_engine.server.handling.state import ServerState
+from penstock_engine.server.handlers.handler import handle_request, respond
+from penstock_engine.server.handlers.response_store import ResponseStore
+from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.requests.dialects import Dialect
 from penstock_engine.server.routes.responses.answer import ResponsesDialect
 from penstock_engine.server.transport.errors import RequestError

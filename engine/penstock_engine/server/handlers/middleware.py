@@ -9,8 +9,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock_engine.contract.wire import REQUEST_ID, REQUEST_ID_HEADER
 from penstock_engine.server.generation.request_log import log_failure
-from penstock_engine.server.handling.load_header import FORMAT_HEADER, load_headers
-from penstock_engine.server.handling.state import ServerState
+from penstock_engine.server.handlers.load_header import FORMAT_HEADER, load_headers
+from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.transport.errors import RequestError
 
 OPEN_PATHS = frozenset({"/health", "/metrics", "/ping", "/ready", "/version"})

@@ -10,7 +10,7 @@ from penstock_engine.options.config import EngineConfig
 from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.adapters.registry import AdapterRegistry
 from penstock_engine.server.async_engine import AsyncEngine
-from penstock_engine.server.handling.response_store import ResponseStore
+from penstock_engine.server.handlers.response_store import ResponseStore
 from penstock_engine.server.metrics.engine_metrics import EngineMetrics
 from penstock_engine.server.requests.defaults import GenerationDefaults
 from penstock_engine.server.transport.arriving_bodies import ArrivingBodies

@@ -14,8 +14,8 @@ from penstock_engine.server.generation.answer_format import AnswerFormat, constr
 from penstock_engine.server.generation.generator import Choice, Generator, structured_outcome
 from penstock_engine.server.generation.reasoning_budget import apply_thinking_budget
 from penstock_engine.server.generation.request_log import log_choice, log_failure
-from penstock_engine.server.handling.preprocessing import preprocess
-from penstock_engine.server.handling.state import ServerState
+from penstock_engine.server.handlers.preprocessing import preprocess
+from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.requests.chat_request import ChatCompletionRequest
 from penstock_engine.server.requests.completion_request import GenerationRequest
 from penstock_engine.server.requests.dialects import Dialect

@@ -5,7 +5,7 @@ from typing import Any
 from penstock_engine.parsers.reasoning_tokens import ReasoningTokenCounter
 from penstock_engine.server.generation.answer_format import AnswerFormat, choose_answer_format
 from penstock_engine.server.generation.generator import Choice
-from penstock_engine.server.handling.state import ServerState
+from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.metrics.request_record import PromptChoices, RequestRecord
 from penstock_engine.server.requests.chat_request import (
     BatchChatRequest,
