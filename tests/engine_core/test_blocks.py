@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.engine_core.block_hashes import block_hashes
 
-from penstock_engine.core.blocks import BlockPool, block_hashes, extend_hashes, root_hash
+from penstock_engine.core.blocks import BlockPool, extend_hashes, root_hash
 
 
 def fill(pool: BlockPool, tokens: list[int]) -> list[int]:
@@ -173,7 +174,7 @@ def test_extend_hashes_adds_hashes_of_new_full_blocks(
     """Existing hashes are kept, and only full blocks get one."""
     hashes: list[bytes] = []
     for text in (tokens[:num_first], tokens, tokens):
-        extend_hashes(hashes, text, block_size, root_hash(""))
+        extend_hashes(hashes, text, block_size)
         assert hashes == block_hashes(text, block_size)
         assert len(hashes) == len(text) // block_size
 

@@ -1,8 +1,9 @@
 """Tests of the KV cache: prefix hits, sliding windows, offloading to the host, publication."""
 
 import pytest
+from tests.engine_core.block_hashes import block_hashes
 
-from penstock_engine.core.blocks import BlockPool, block_hashes, extend_hashes
+from penstock_engine.core.blocks import BlockPool, extend_hashes
 from penstock_engine.core.cache import Admission, KVCache
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
@@ -55,6 +56,23 @@ def test_a_hit_needs_the_blocks_in_the_window_of_the_next_token(
     assert admission.num_tokens == num_found_tokens
     assert len(one.held_blocks) == num_held_blocks
     assert len(one.block_table) == 6
+
+
+@pytest.mark.parametrize(
+    ("salt", "adapter", "num_found_tokens"),
+    [("salt", "adapter", 20), ("adapter", "salt", 0), ("salt", "", 0), ("", "adapter", 0)],
+)
+def test_a_hit_needs_the_same_salt_and_adapter(
+    salt: str, adapter: str, num_found_tokens: int
+) -> None:
+    cache = KVCache(BlockPool(10, SIZE, prefix_caching=True))
+    params = SamplingParams(max_tokens=9)
+    one = Sequence("a", PROMPT, params, frozenset(), 0.0, cache_salt="salt", adapter="adapter")
+    assert cache.admit(one) == Admission(0)
+    cache.publish(one, len(PROMPT))
+    cache.release(one)
+    other = Sequence("b", PROMPT, params, frozenset(), 0.0, cache_salt=salt, adapter=adapter)
+    assert cache.admit(other) == Admission(num_found_tokens)
 
 
 def test_evicted_blocks_are_restored_from_the_host_among_cached_ones() -> None:
@@ -223,7 +241,7 @@ def test_discarded_blocks_are_removed_from_device_and_host() -> None:
     assert cache._host.keep(hashes[2]) == 0
     assert cache._host.keep(b"other") == 1
     one = sequence()
-    extend_hashes(one.block_hashes, one.tokens, SIZE, one.root_hash)
+    extend_hashes(one.block_hashes, one.tokens, SIZE)
     cache.discard(one)
     assert [cache.pool.find(h) for h in hashes] == [None] * 5
     assert cache._host.find(hashes[2]) is None

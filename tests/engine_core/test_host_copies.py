@@ -1,8 +1,9 @@
 """Tests of block copies to and from the host, for each way in which a sequence gets blocks."""
 
 import pytest
+from tests.engine_core.block_hashes import block_hashes
 
-from penstock_engine.core.blocks import BlockPool, block_hashes
+from penstock_engine.core.blocks import BlockPool
 from penstock_engine.core.cache import Admission, KVCache
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.sequence import Sequence

@@ -2,7 +2,6 @@
 
 import pytest
 
-from penstock_engine.core.blocks import root_hash
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.sequence import Sequence, Status
 from penstock_engine.core.step import TokenLogprobs
@@ -71,9 +70,3 @@ def test_prompt_logprobs_are_wanted_until_they_are_complete(
 def test_ending_tokens_include_eos_unless_ignored(ignores: bool) -> None:
     one = sequence(stop_token_ids=frozenset({6}), ignore_eos=ignores)
     assert one.ending_token_ids == ({6} if ignores else {5, 6})
-
-
-def test_the_root_hash_covers_salt_and_adapter() -> None:
-    params = SamplingParams(max_tokens=9)
-    one = Sequence("a", [7], params, frozenset(), 0.0, cache_salt="salt", adapter="adapter")
-    assert one.root_hash == root_hash("salt", "adapter") != root_hash("adapter", "salt")

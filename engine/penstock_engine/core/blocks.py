@@ -25,18 +25,16 @@ def chain_hash(parent: bytes, tokens: Sequence[int]) -> bytes:
     return sha256(parent + struct.pack(f"<{len(tokens)}I", *tokens)).digest()
 
 
-def extend_hashes(hashes: list[bytes], tokens: Sequence[int], block_size: int, root: bytes) -> None:
-    """Append to `hashes` one hash for each full block of `tokens` that has none yet."""
+def extend_hashes(
+    hashes: list[bytes], tokens: Sequence[int], block_size: int, salt: str = "", adapter: str = ""
+) -> None:
+    """Append to `hashes` one hash for each full block of `tokens` that has none yet.
+
+    They are the same in every process and on every machine.
+    """
     for index in range(len(hashes), len(tokens) // block_size):
-        parent = hashes[-1] if hashes else root
+        parent = hashes[-1] if hashes else root_hash(salt, adapter)
         hashes.append(chain_hash(parent, tokens[index * block_size : (index + 1) * block_size]))
-
-
-def block_hashes(tokens: Sequence[int], block_size: int, salt: str = "") -> list[bytes]:
-    """Hashes of the full blocks of `tokens`, the same in every process and on every machine."""
-    hashes: list[bytes] = []
-    extend_hashes(hashes, tokens, block_size, root_hash(salt))
-    return hashes
 
 
 class BlockPool:

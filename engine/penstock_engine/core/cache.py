@@ -149,7 +149,7 @@ class KVCache:
         first, end = sequence.num_computed_tokens // size, num_computed_tokens // size
         if not self.pool.prefix_caching or end <= first:
             return
-        extend_hashes(sequence.block_hashes, sequence.tokens, size, sequence.root_hash)
+        self._extend_hashes(sequence)
         for index in range(first, end):
             self.pool.publish(sequence.block_table[index], sequence.block_hashes[index])
 
@@ -253,10 +253,13 @@ class KVCache:
         """Hashes of the blocks that may be read from the prefix cache."""
         if not self.pool.prefix_caching or sequence.wants_prompt_logprobs:
             return []  # prompt log-probabilities need the logits of every prompt token
-        size = self.pool.block_size
-        extend_hashes(sequence.block_hashes, sequence.tokens, size, sequence.root_hash)
+        self._extend_hashes(sequence)
         # The last token is always computed: its logits give the next token.
-        return sequence.block_hashes[: (sequence.num_tokens - 1) // size]
+        return sequence.block_hashes[: (sequence.num_tokens - 1) // self.pool.block_size]
+
+    def _extend_hashes(self, sequence: Sequence) -> None:
+        size, salt, adapter = self.pool.block_size, sequence.cache_salt, sequence.adapter
+        extend_hashes(sequence.block_hashes, sequence.tokens, size, salt, adapter)
 
     def _num_blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.pool.block_size)

@@ -2,7 +2,6 @@
 
 from enum import Enum
 
-from penstock_engine.core.blocks import root_hash
 from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.drafters import Drafter
 from penstock_engine.core.sampling import SamplingParams
@@ -61,7 +60,6 @@ class Sequence:
         "prompt_logprobs",
         "request_id",
         "resumed_s",
-        "root_hash",
         "sampling",
         "status",
         "tokens",
@@ -96,7 +94,6 @@ class Sequence:
         self.adapter = adapter
         self.fork_of = fork_of
         self.tpot_s = tpot_s
-        self.root_hash = root_hash(cache_salt, adapter)
         self.order = (priority, 0)
         self.drafter: Drafter | None = None
         self.tokens = list(prompt)
