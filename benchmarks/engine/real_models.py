@@ -39,7 +39,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.core.speculation.config import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.execution.runner import Runner
 from penstock_engine.execution.runner_config import RunnerConfig

@@ -73,7 +73,7 @@ GROUPS = {
         ),
         ("tests/core", "tests/core_rollout"),
     ),
-    "engine core": Group((f"{ENGINE}/core/*.py",), ("tests/engine_core",)),
+    "engine core": Group((f"{ENGINE}/core/**/*.py",), ("tests/engine_core",)),
     "sampling": Group((f"{ENGINE}/sampling/*.py",), ("tests/engine_sampling",)),
 }  # fmt: skip
 

@@ -50,7 +50,7 @@ def tree(tmp_path: Path) -> Path:
         ),
         ("operator/penstock/core/reconcile/status.py", "import logging", "penstock.core is pure"),
         ("engine/penstock_engine/core/scheduler.py", "import torch", "engine core is pure"),
-        ("engine/penstock_engine/core/blocks.py", "import socket", "engine core is pure"),
+        ("engine/penstock_engine/core/kv_cache/blocks.py", "import socket", "engine core is pure"),
         (
             "engine/penstock_engine/execution/runner.py",
             "import penstock.core.scaling.by_kv.rule",

@@ -4,7 +4,7 @@ import pytest
 from tests.engine_core.small_scheduler import EOS, make_scheduler, make_sequence, step_of
 
 from penstock_engine.core.scheduler import Scheduler
-from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.core.speculation.config import SpeculationConfig
 from penstock_engine.core.step import PENDING_TOKEN, SequenceOutput, Step
 
 

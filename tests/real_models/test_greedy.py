@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from tests.support.engine.verdicts import compare
 
 from penstock_engine.checkpoints.weights import open_checkpoints
-from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.core.speculation.config import SpeculationConfig
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import Layout
 from penstock_engine.quantization.rounding import Quantization

@@ -6,10 +6,11 @@ Read in this order:
     step             what one forward pass computes, and its results
     scheduler        adds, schedules, completes and ends sequences; scheduler_config: its limits
     scheduler_state  the sequences that run or wait; waiting_queue, priority_list: in which order
-    cache            block tables and prefixes; blocks, host_tier: the blocks on the device and in host memory
-    offload_policy   whether a block is copied between the two or computed again, by durations (linear_fit)
+    kv_cache         cache: block tables and prefixes; blocks, host_tier: the blocks on the device and in
+                     host memory; offload_policy: whether one is copied between the two or computed again
     prefill_budget   how many prompt tokens a step may have
-    speculation      how many drafts pay off; drafters: where they come from; draft_planner: their blocks
+    speculation      planner: which sequences get drafts; draft_length: how many pay off, by durations
+                     (linear_fit); drafters: where they come from (drafter: their interface)
     in_flight_steps  steps that are scheduled before the last one is completed
     stop_check       when a sequence ends; events, stats, errors: what the caller learns
 """

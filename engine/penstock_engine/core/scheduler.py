@@ -16,14 +16,13 @@ sequence that outgrows it ends with reason "length".
 
 from collections.abc import Iterable, Mapping
 
-from penstock_engine.core.draft_planner import DraftPlanner
 from penstock_engine.core.events import Failure, FinishReason, TokenEvent
 from penstock_engine.core.in_flight_steps import InFlightSteps
 from penstock_engine.core.prefill_budget import PrefillBudget
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.scheduler_state import SchedulerState
 from penstock_engine.core.sequence import Sequence, Status
-from penstock_engine.core.speculation import Speculation
+from penstock_engine.core.speculation.planner import DraftPlanner, Speculation
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import PENDING_TOKEN, ScheduledSequence, SequenceOutput, Step
 from penstock_engine.core.stop_check import append_until_stop

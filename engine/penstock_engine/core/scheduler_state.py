@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from itertools import count
 
-from penstock_engine.core.blocks import BlockPool
-from penstock_engine.core.cache import KVCache
+from penstock_engine.core.kv_cache.blocks import BlockPool
+from penstock_engine.core.kv_cache.cache import KVCache
 from penstock_engine.core.prefill_budget import PrefillBudget
 from penstock_engine.core.priority_list import PriorityList
 from penstock_engine.core.scheduler_config import SchedulerConfig

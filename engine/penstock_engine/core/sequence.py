@@ -3,7 +3,7 @@
 from enum import Enum
 
 from penstock_engine.core.constraint import Constraint
-from penstock_engine.core.drafters import Drafter
+from penstock_engine.core.drafter import Drafter
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from penstock_engine.core.offload_policy import Choice
+from penstock_engine.core.kv_cache.offload_policy import Choice
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from typer import Option
 
-from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.core.speculation.config import SpeculationConfig
 from penstock_engine.models.shard import Layout
 from penstock_engine.options.flag_values import context_length, count, speculation
 from penstock_engine.quantization.rounding import Quantization

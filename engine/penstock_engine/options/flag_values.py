@@ -5,7 +5,7 @@ from typing import Any
 
 from typer import BadParameter
 
-from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.core.speculation.config import SpeculationConfig
 from penstock_engine.files.json_reader import parse_json
 
 # Value for the longest context length for which the KV cache has room.

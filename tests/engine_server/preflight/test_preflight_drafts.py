@@ -12,7 +12,7 @@ from tests.engine_server.preflight.preflight_models import (
     checked,
 )
 
-from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.core.speculation.config import SpeculationConfig
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.parameters import checkpoint_tensors, draft_head_parameters
 from penstock_engine.options.config import EngineConfig

@@ -7,10 +7,16 @@ before it is completed, and the next step only after it is completed itself.
 
 from collections.abc import Sequence as Many
 
-from penstock_engine.core.cache import KVCache
-from penstock_engine.core.drafters import Drafter
+from penstock_engine.core.drafter import Drafter
+from penstock_engine.core.kv_cache.cache import KVCache
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.speculation import Speculation
+from penstock_engine.core.speculation.config import SpeculationConfig
+from penstock_engine.core.speculation.draft_length import DraftLengthController
+from penstock_engine.core.speculation.drafters import (
+    NgramDrafter,
+    SuffixDrafter,
+    SuffixStoresBySalt,
+)
 from penstock_engine.core.step import Step
 
 # Bound on the tokens indexed for drafting in one step. On one server core 10,000 take 26 ms for
@@ -20,6 +26,30 @@ MAX_INDEXED_TOKENS = 512
 # Tokens indexed for each sequence even beyond that bound: as many as one step can add, 32 accepted
 # drafts and the token after them. So a long prompt does not delay the drafts of other sequences.
 MIN_INDEXED_TOKENS = 33
+
+
+class Speculation:
+    """The configured drafting method, and the controller of the number of drafts."""
+
+    def __init__(
+        self,
+        config: SpeculationConfig,
+        controller: DraftLengthController | None = None,
+    ) -> None:
+        self.config = config
+        self.controller = controller or DraftLengthController(config.num_speculative_tokens)
+        self._stores = SuffixStoresBySalt()
+
+    def make_drafter(self, cache_salt: str) -> Drafter | None:
+        """A drafter for a new sequence; None if the runner proposes the drafts."""
+        match self.config.method:
+            case "ngram":
+                return NgramDrafter(self.config.prompt_lookup_min, self.config.prompt_lookup_max)
+            case "suffix":
+                store = self._stores.get(cache_salt)
+                return SuffixDrafter(store, self.config.suffix_decoding_min_token_prob)
+            case "draft_model" | "eagle":
+                return None
 
 
 class DraftPlanner:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_engine.core.host_tier import HostTier
+from penstock_engine.core.kv_cache.host_tier import HostTier
 
 A, B, C, D = b"a", b"b", b"c", b"d"
 

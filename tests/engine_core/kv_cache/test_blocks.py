@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine_core.block_hashes import block_hashes
+from tests.engine_core.kv_cache.block_hashes import block_hashes
 
-from penstock_engine.core.blocks import BlockPool, extend_hashes, root_hash
+from penstock_engine.core.kv_cache.blocks import BlockPool, extend_hashes, root_hash
 
 
 def fill(pool: BlockPool, tokens: list[int]) -> list[int]:

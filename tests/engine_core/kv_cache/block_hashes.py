@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from penstock_engine.core.blocks import extend_hashes
+from penstock_engine.core.kv_cache.blocks import extend_hashes
 
 
 def block_hashes(tokens: Sequence[int], block_size: int, salt: str = "") -> list[bytes]:

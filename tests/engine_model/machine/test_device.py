@@ -27,7 +27,7 @@ from penstock_engine.machine.device import (
 )
 
 MIB = 2**20
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.speculation import DraftLengthController, Speculation, SpeculationConfig
+from penstock_engine.core.speculation.config import SpeculationConfig
+from penstock_engine.core.speculation.draft_length import DraftLengthController
+from penstock_engine.core.speculation.planner import Speculation
 from penstock_engine.core.step import SequenceOutput, Step
 
 

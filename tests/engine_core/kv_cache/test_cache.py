@@ -1,10 +1,10 @@
 """Tests of the KV cache: prefix hits, sliding windows, offloading to the host, publication."""
 
 import pytest
-from tests.engine_core.block_hashes import block_hashes
+from tests.engine_core.kv_cache.block_hashes import block_hashes
 
-from penstock_engine.core.blocks import BlockPool, extend_hashes
-from penstock_engine.core.cache import Admission, KVCache
+from penstock_engine.core.kv_cache.blocks import BlockPool, extend_hashes
+from penstock_engine.core.kv_cache.cache import Admission, KVCache
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig

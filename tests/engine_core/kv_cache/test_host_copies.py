@@ -1,10 +1,10 @@
 """Tests of block copies to and from the host, for each way in which a sequence gets blocks."""
 
 import pytest
-from tests.engine_core.block_hashes import block_hashes
+from tests.engine_core.kv_cache.block_hashes import block_hashes
 
-from penstock_engine.core.blocks import BlockPool
-from penstock_engine.core.cache import Admission, KVCache
+from penstock_engine.core.kv_cache.blocks import BlockPool
+from penstock_engine.core.kv_cache.cache import Admission, KVCache
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import BlockCopies, ScheduledSequence, Step

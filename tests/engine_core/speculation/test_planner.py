@@ -6,13 +6,19 @@ from typing import Literal
 import pytest
 from benchmarks.engine.scheduler_steps import sampled
 
-from penstock_engine.core.draft_planner import MAX_INDEXED_TOKENS, MIN_INDEXED_TOKENS, DraftPlanner
-from penstock_engine.core.drafters import NgramDrafter
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.speculation import DraftLengthController, Speculation, SpeculationConfig
+from penstock_engine.core.speculation.config import SpeculationConfig
+from penstock_engine.core.speculation.draft_length import DraftLengthController
+from penstock_engine.core.speculation.drafters import NgramDrafter
+from penstock_engine.core.speculation.planner import (
+    MAX_INDEXED_TOKENS,
+    MIN_INDEXED_TOKENS,
+    DraftPlanner,
+    Speculation,
+)
 from penstock_engine.core.step import PENDING_TOKEN, ScheduledSequence, Step
 
 CONFIG = SchedulerConfig(

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
-from penstock_engine.core.blocks import BlockPool, extend_hashes
-from penstock_engine.core.host_tier import HostTier
-from penstock_engine.core.offload_policy import Choice, OffloadPolicy
+from penstock_engine.core.kv_cache.blocks import BlockPool, extend_hashes
+from penstock_engine.core.kv_cache.host_tier import HostTier
+from penstock_engine.core.kv_cache.offload_policy import Choice, OffloadPolicy
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import BlockCopies, Step
 

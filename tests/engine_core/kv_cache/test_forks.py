@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock_engine.core.blocks import BlockPool
-from penstock_engine.core.cache import Admission, KVCache
+from penstock_engine.core.kv_cache.blocks import BlockPool
+from penstock_engine.core.kv_cache.cache import Admission, KVCache
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import BlockCopies

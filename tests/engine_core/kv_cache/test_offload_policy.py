@@ -2,8 +2,7 @@
 
 import pytest
 
-from penstock_engine.core.linear_fit import DECAY
-from penstock_engine.core.offload_policy import (
+from penstock_engine.core.kv_cache.offload_policy import (
     PROBE_CHOICES,
     Choice,
     CopyCosts,
@@ -11,6 +10,7 @@ from penstock_engine.core.offload_policy import (
     choose_on_eviction,
     choose_on_hit,
 )
+from penstock_engine.core.linear_fit import DECAY
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig

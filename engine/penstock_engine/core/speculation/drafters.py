@@ -1,28 +1,12 @@
-"""Drafters without a model: they propose tokens that followed the same context before."""
+"""Drafters without a model (core/drafter.py): they propose tokens that followed the same context before."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Protocol
 
 # An entry of a suffix store is about 500 bytes, so that all stores together stay below 130 MB.
 MAX_DEPTH_TOKENS = 6
 MAX_ENTRIES = 16_000
 MAX_STORES = 16
-
-
-class Drafter(Protocol):
-    """Proposes draft tokens for one sequence. The sequence may only grow between calls."""
-
-    def index(self, tokens: Sequence[int], max_tokens: int) -> int:
-        """Index at most max_tokens more of `tokens`. Returns how many were indexed."""
-        ...
-
-    def propose(self, tokens: Sequence[int], max_drafts: int) -> tuple[int, ...]:
-        """Propose at most max_drafts tokens that may follow `tokens`.
-
-        Returns an empty tuple until all of `tokens` are indexed.
-        """
-        ...
 
 
 class NgramDrafter:

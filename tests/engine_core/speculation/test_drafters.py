@@ -4,16 +4,17 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from penstock_engine.core.drafters import (
+from penstock_engine.core.drafter import Drafter
+from penstock_engine.core.speculation.config import SpeculationConfig
+from penstock_engine.core.speculation.draft_length import PROBE_STEPS, DraftLengthController
+from penstock_engine.core.speculation.drafters import (
     MAX_DEPTH_TOKENS,
     MAX_STORES,
-    Drafter,
     NgramDrafter,
     SuffixDrafter,
     SuffixStore,
     SuffixStoresBySalt,
 )
-from penstock_engine.core.speculation import PROBE_STEPS, DraftLengthController, SpeculationConfig
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 

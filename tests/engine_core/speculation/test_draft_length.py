@@ -4,16 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_engine.core.drafters import NgramDrafter, SuffixDrafter
 from penstock_engine.core.linear_fit import DECAY
-from penstock_engine.core.speculation import (
+from penstock_engine.core.speculation.config import Method, SpeculationConfig
+from penstock_engine.core.speculation.draft_length import (
     MIN_DRAFTS,
     PROBE_STEPS,
     DraftLengthController,
-    Method,
-    Speculation,
-    SpeculationConfig,
 )
+from penstock_engine.core.speculation.drafters import NgramDrafter, SuffixDrafter
+from penstock_engine.core.speculation.planner import Speculation
 
 
 def controller_of(

@@ -1,0 +1,1 @@
+"""Speculative decoding: settings, drafters without a model, how many drafts pay off, and who gets them."""
