@@ -24,7 +24,8 @@ import aiohttp
 from aiohttp import web
 from benchmarks.gateway.stand import running_gateway
 
-from penstock.core.canary.evidence import Arm, Block
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.evidence import Block
 from penstock.core.canary.judge import judge
 from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.verdict import Abort

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.adapters.demand import AdapterCounts
-from penstock.core.canary.evidence import Arm
+from penstock.core.canary.arm import Arm
 from penstock.core.observed.gateway_report import VERSION, GatewayReport, GatewayTotals
 from penstock.core.scaling.signals import GatewayReading, Histogram
 

@@ -5,17 +5,16 @@ import random
 
 import pytest
 
-from penstock.core.canary.evidence import (
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.bins import (
     NUM_BINS,
     NUM_QUEUE_BINS,
     NUM_TPOT_BINS,
-    Arm,
-    Block,
-    Faults,
     queue_bin,
     tpot_bin,
     ttft_bin,
 )
+from penstock.core.canary.evidence import Block, Faults
 from penstock.core.canary.moments import NOTHING, Moments
 
 

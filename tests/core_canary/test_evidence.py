@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.canary.evidence import (
-    BINNED,
-    COUNTERS,
-    MOMENTS,
-    NO_REQUESTS,
-    NUM_BINS,
-    Arm,
-)
+from penstock.core.canary.arm import BINNED, COUNTERS, MOMENTS, NO_REQUESTS, Arm
+from penstock.core.canary.bins import NUM_BINS
 from penstock.core.canary.moments import NOTHING, Moments
 
 moments = st.lists(st.floats(-14, 14), max_size=4).map(Moments.of)

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
+from penstock.core.canary.bins import NUM_BINS, NUM_QUEUE_BINS, queue_bin, ttft_bin
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.dispersion import TIMEOUT_BATCHES, TIMEOUT_Z, Dispersion, student_t
-from penstock.core.canary.evidence import NUM_BINS, NUM_QUEUE_BINS, queue_bin, ttft_bin
 from penstock.core.canary.judge import judge
 from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.moments import NOTHING, Moments

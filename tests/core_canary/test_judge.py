@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.canary.evidence import Arm, Block, History
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.evidence import Block, History
 from penstock.core.canary.judge import evaluate_tests, judge
 from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.moments import Moments

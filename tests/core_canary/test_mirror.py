@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.canary.evidence import Arm
+from penstock.core.canary.arm import Arm
 from penstock.core.canary.mirror import MirrorState, judge_mirror
 from penstock.core.canary.verdict import Abort, Continue, MirrorPassed
 from penstock.core.spec.canary import MirrorSpec

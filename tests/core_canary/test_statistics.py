@@ -8,17 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.canary.bins import EMPTY_QUEUE_BINS, NUM_BINS, NUM_QUEUE_BINS, ttft_bin
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.dispersion import Dispersion
 from penstock.core.canary.errors import Errors
 from penstock.core.canary.estimate import MULTIPLES, NO_ESTIMATE, PRIOR, Estimate
-from penstock.core.canary.evidence import (
-    EMPTY_QUEUE_BINS,
-    NUM_BINS,
-    NUM_QUEUE_BINS,
-    History,
-    ttft_bin,
-)
+from penstock.core.canary.evidence import History
 from penstock.core.canary.gates import poisson_tail
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.shift import QUEUE_LENGTHS, UNCORRELATED, Shift

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.canary import tenants
-from penstock.core.canary.arm_counter import ArmCounter
+from penstock.core.canary.arm import ArmCounter
 from penstock.core.canary.tenants import MAX_TENANTS, OTHERS, Tenant, tenant_name
 
 names = st.sampled_from([f"t{i}" for i in range(2 * MAX_TENANTS)])

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from penstock.core.canary.evidence import Arm, Block
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.evidence import Block
 from penstock.core.canary.warmup import DECAY, MARGIN, MAX_WARMUP_S, WarmUp
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.core.canary.evidence import Arm, Faults
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.evidence import Faults
 from penstock.core.rollout.blocks import ComparedArms, build_block
 
 SIDES = ComparedArms(frozenset({"n/c1", "n/c2"}), frozenset({"n/k1"}))

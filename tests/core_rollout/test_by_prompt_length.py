@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from penstock.core.canary.evidence import EMPTY_TPOT_BINS, NUM_BINS, Arm, ttft_bin
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.bins import EMPTY_TPOT_BINS, NUM_BINS, ttft_bin
 from penstock.core.canary.moments import NOTHING, Moments
 from penstock.core.rollout.by_prompt_length import compare_by_prompt_length
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.canary.arm_counter import ArmCounter
+from penstock.core.canary.arm import ArmCounter
 from penstock.core.canary.tenants import OTHERS
 from penstock.core.rollout.by_tenant import compare_by_tenant
 

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api.schema.rollout_status import Evidence
-from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, Block, History
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.bins import EMPTY_BINS, EMPTY_TPOT_BINS
+from penstock.core.canary.evidence import Block, History
 from penstock.core.canary.judge import judge
 from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.metric_gate import MetricGateState

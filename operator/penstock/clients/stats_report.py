@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from penstock.core.adapters.demand import AdapterCounts
-from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS
+from penstock.core.canary.bins import NUM_BINS, NUM_TPOT_BINS
 from penstock.core.formats.json_text import parse_json
 from penstock.core.formats.serialization import DecodeError, deserialize
 from penstock.core.observed.gateway_report import GatewayReport

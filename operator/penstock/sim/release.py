@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from penstock.api.conversion.convert import InvalidService, to_core
-from penstock.core.canary.arm_counter import ArmCounter
-from penstock.core.canary.evidence import Arm, Block
+from penstock.core.canary.arm import Arm, ArmCounter
+from penstock.core.canary.evidence import Block
 from penstock.core.canary.judge import judge
 from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.verdict import Verdict

@@ -16,7 +16,7 @@ from penstock.controller.canary.metric_queries import MetricQueries
 from penstock.controller.process.failures import Failures
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.versions import adapter_key
-from penstock.core.canary.evidence import Arm
+from penstock.core.canary.arm import Arm
 from penstock.core.canary.verdict import Abort, Accept, Continue, Verdict
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.rollout import commands

@@ -13,8 +13,10 @@ from penstock.controller.canary.judge import Judge
 from penstock.controller.canary.metric_queries import MetricQueries
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.metrics import OperatorMetrics
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.bins import EMPTY_BINS, EMPTY_TPOT_BINS
 from penstock.core.canary.counts import Counts
-from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, History
+from penstock.core.canary.evidence import History
 from penstock.core.canary.metric_gate import QueryFailure
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.verdict import Abort, Continue, Extend, MirrorPassed

@@ -19,8 +19,9 @@ from penstock.controller.scaling.objective_scaler import ObjectiveScaler
 from penstock.controller.scaling.scale_targets import scale_targets
 from penstock.controller.scaling.scaler import Scaler
 from penstock.controller.services.reconciler import Reconciler
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.bins import EMPTY_BINS, EMPTY_TPOT_BINS
 from penstock.core.canary.counts import Counts
-from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm
 from penstock.core.canary.moments import Moments
 from penstock.core.manifests.allowed_pods import DEFAULT_LIMITS, PodLimits
 from penstock.core.scaling.report import ScalingReport

@@ -9,7 +9,8 @@ import pytest
 from tests.gateway.engine_answers import DONE
 
 from penstock.clients.stats_report import PATH, parse
-from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS, Arm, tpot_bin, ttft_bin
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.bins import NUM_BINS, NUM_TPOT_BINS, tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.pick import Side
 from penstock.core.spec.objectives import Objectives

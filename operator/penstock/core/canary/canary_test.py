@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from penstock.core.canary import sentence
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.bins import Binned
 from penstock.core.canary.estimate import Estimate, relative_change
-from penstock.core.canary.evidence import Arm, Binned, Block, History
+from penstock.core.canary.evidence import Block, History
 from penstock.core.canary.proportions import ProportionEstimate
 from penstock.core.canary.shift import UNCORRELATED, Shift
 from penstock.core.spec.canary import CanarySpec

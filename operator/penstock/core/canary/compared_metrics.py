@@ -8,10 +8,12 @@ the stakes of TTFT and TPOT, which have no data; else a canary ten times as slow
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.bins import Binned
 from penstock.core.canary.canary_test import ProportionTest, ShiftTest
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.errors import Errors
-from penstock.core.canary.evidence import Arm, Binned, Block, History
+from penstock.core.canary.evidence import Block, History
 from penstock.core.canary.shift import CONCURRENCIES, QUEUE_LENGTHS
 from penstock.core.canary.violations import Violations
 from penstock.core.spec.canary import CanarySpec

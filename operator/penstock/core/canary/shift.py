@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Self
 
+from penstock.core.canary.bins import Binned
 from penstock.core.canary.dispersion import NO_DISPERSION, Dispersion
 from penstock.core.canary.estimate import NO_ESTIMATE, Estimate
-from penstock.core.canary.evidence import Binned
 from penstock.core.canary.moments import NOTHING, Moments
 
 # An interval ends with this many requests in total and on each side (one of them is lost to estimating

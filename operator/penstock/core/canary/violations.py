@@ -9,8 +9,8 @@ requests missed. The product of (1 + bet * difference) is a martingale while the
 from dataclasses import dataclass, replace
 from typing import Self
 
+from penstock.core.canary.bins import Binned
 from penstock.core.canary.counts import Counts
-from penstock.core.canary.evidence import Binned
 from penstock.core.canary.proportions import EMPTY, ProportionEstimate, ProportionStatistics
 from penstock.core.canary.shift import QUEUE_LENGTHS, Shift
 

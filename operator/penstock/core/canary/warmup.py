@@ -5,7 +5,8 @@ The warm-up ends when the canary's prefix-cache hit rate is comparable with its 
 
 from dataclasses import dataclass
 
-from penstock.core.canary.evidence import Arm, Block
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.evidence import Block
 
 # Weight of the earlier blocks per block of 10 s: the hit rate covers about the last two minutes.
 DECAY = 0.92

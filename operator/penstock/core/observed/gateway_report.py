@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from penstock.core.canary.evidence import NO_REQUESTS, Arm
+from penstock.core.canary.arm import NO_REQUESTS, Arm
 from penstock.core.observed.adapter_totals import CountsByService, add_counts
 from penstock.core.scaling.signals import GatewayReading, Histogram
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
-from penstock.core.canary.evidence import NO_REQUESTS, Arm, Block, Faults
+from penstock.core.canary.arm import NO_REQUESTS, Arm
+from penstock.core.canary.evidence import Block, Faults
 
 
 @dataclass(frozen=True, slots=True)

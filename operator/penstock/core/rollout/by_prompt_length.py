@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.core.canary.evidence import LENGTH_BOUNDS_TOKENS, Arm, merge_length_bins
+from penstock.core.canary.arm import Arm
+from penstock.core.canary.bins import LENGTH_BOUNDS_TOKENS, merge_length_bins
 from penstock.core.canary.moments import Moments
 
 

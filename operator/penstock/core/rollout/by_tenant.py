@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from penstock.core.canary.arm import Arm
 from penstock.core.canary.counts import Counts
-from penstock.core.canary.evidence import Arm
 from penstock.core.canary.tenants import NO_TENANT_DATA, OTHERS
 from penstock.core.rollout.by_prompt_length import MeanPair, mean_pair
 

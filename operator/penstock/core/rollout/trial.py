@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from penstock.core.canary.evidence import NO_REQUESTS, Arm, History
+from penstock.core.canary.arm import NO_REQUESTS, Arm
+from penstock.core.canary.evidence import History
 from penstock.core.canary.judge import Finding, evaluate_tests
 from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.metric_gate import MetricGateState

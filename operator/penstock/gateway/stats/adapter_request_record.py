@@ -1,6 +1,6 @@
 """Record of one request for an adapter, counted for it and for the versions that it was sent to."""
 
-from penstock.core.canary.arm_counter import ArmCounter
+from penstock.core.canary.arm import ArmCounter
 from penstock.core.routing.charge import Charge, Ending, is_version_blamed
 from penstock.gateway.stats.adapter_stats import AdapterStats
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from penstock.core.adapters.demand import AdapterCounts
-from penstock.core.canary.arm_counter import ArmCounter
-from penstock.core.canary.evidence import NO_REQUESTS, Arm
+from penstock.core.canary.arm import NO_REQUESTS, Arm, ArmCounter
 from penstock.gateway.limits.keyed_count import KeyedCount
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Snapshot

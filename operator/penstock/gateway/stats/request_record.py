@@ -4,7 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable, Collection, Iterator
 
-from penstock.core.canary.arm_counter import ArmCounter
+from penstock.core.canary.arm import ArmCounter
 from penstock.core.routing.charge import shows_answerable
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.scaling.signals import attended_tokens

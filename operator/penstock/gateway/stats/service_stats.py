@@ -4,8 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Protocol
 
-from penstock.core.canary.arm_counter import ArmCounter
-from penstock.core.canary.evidence import Arm
+from penstock.core.canary.arm import Arm, ArmCounter
 from penstock.core.routing.pick import Side
 from penstock.core.routing.token_estimate import TokenEstimate
 from penstock.core.scaling.histogram import HistogramCounter

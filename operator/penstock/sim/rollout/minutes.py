@@ -6,20 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.core.canary.evidence import (
+from penstock.core.canary.arm import NO_REQUESTS, Arm
+from penstock.core.canary.bins import (
     CONCURRENCY_BOUNDS,
     LENGTH_BOUNDS_TOKENS,
-    NO_REQUESTS,
     NUM_BINS,
     NUM_CONCURRENCY_BINS,
     NUM_QUEUE_BINS,
     NUM_TPOT_BINS,
     QUEUE_BOUNDS,
-    Arm,
     Binned,
-    Block,
-    History,
 )
+from penstock.core.canary.evidence import Block, History
 from penstock.core.canary.moments import NOTHING, Moments
 from penstock.sim.rollout.growth import Growth
 from penstock.sim.rollout.requests import Floats, Requests, Source

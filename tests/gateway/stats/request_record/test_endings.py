@@ -4,7 +4,7 @@ import pytest
 from tests.gateway.engine_answers import EVENT
 from tests.gateway.stats.recorded_requests import ENGINE, POD, close, endpoint, stream
 
-from penstock.core.canary.arm_counter import ArmCounter
+from penstock.core.canary.arm import ArmCounter
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Side
 from penstock.gateway.apis.errors import RequestError

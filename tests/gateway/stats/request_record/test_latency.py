@@ -6,7 +6,7 @@ import pytest
 from tests.gateway.engine_answers import EVENT
 from tests.gateway.stats.recorded_requests import ENGINE, POD, USAGE, close, endpoint, stream, whole
 
-from penstock.core.canary.evidence import tpot_bin, ttft_bin
+from penstock.core.canary.bins import tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.token_estimate import TokenEstimate
 from penstock.core.spec.objectives import UNBOUNDED_S, Objectives

@@ -1,18 +1,101 @@
-"""Counts outcomes and latencies of one engine's requests as sufficient statistics for the canary judge."""
+"""Counts of one arm of a canary's comparison: outcomes and latencies as sufficient statistics."""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from operator import add, sub
+from typing import Any
 
-from penstock.core.canary.evidence import (
+from penstock.core.canary import tenants
+from penstock.core.canary.bins import (
+    EMPTY_BINS,
+    EMPTY_QUEUE_BINS,
+    EMPTY_TPOT_BINS,
     NUM_BINS,
     NUM_QUEUE_BINS,
     NUM_TPOT_BINS,
-    Arm,
+    Binned,
     queue_bin,
     tpot_bin,
     ttft_bin,
 )
 from penstock.core.canary.moments import NOTHING, Moments
-from penstock.core.canary.tenants import MAX_TENANTS, NO_TENANT_DATA, OTHERS, Tenant
+from penstock.core.canary.tenants import MAX_TENANTS, NO_TENANT_DATA, OTHERS, Tenant, Tenants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """Counts and latency moments of one arm of the comparison. Field names are sent by gateways and stored.
+
+    requests: finished, with failed ones. violations: requests that missed an objective, with failed ones.
+    empty_outputs: successful answers without text. ttft: log seconds from the engine's receipt to the first
+    token, by ttft_bin. tpot: log seconds per output token, by tpot_bin. overall: log seconds from the
+    gateway's receipt to the first token, or to an answer that is not streamed. output: log of output tokens.
+    missed: 1 for an answer that missed an objective, 0 for others, by queue_bin. prompt_tokens,
+    cached_tokens: for the prefix-cache hit rate. tenants: by name, if the service distinguishes tenants.
+    """
+
+    requests: int = 0
+    errors: int = 0
+    violations: int = 0
+    empty_outputs: int = 0
+    ttft: Binned = EMPTY_BINS
+    tpot: Binned = EMPTY_TPOT_BINS
+    overall: Moments = NOTHING
+    output: Moments = NOTHING
+    missed: Binned = EMPTY_QUEUE_BINS
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    tenants: Tenants = field(default_factory=dict)
+
+    def plus(self, other: "Arm") -> "Arm":
+        return self._combined(other, add, Moments.plus, tenants.plus)
+
+    def increase_over(self, earlier: "Arm | None") -> "Arm":
+        """The increase over an earlier reading; everything if the counters were reset in between."""
+        if earlier is None or any(b > a for a, b in zip(self._n, earlier._n, strict=True)):
+            return self
+        return self._combined(earlier, sub, Moments.increase_over, tenants.increase_over)
+
+    def _combined(
+        self,
+        other: "Arm",
+        counters: Callable[[int, int], int],
+        moments: Callable[[Moments, Moments], Moments],
+        by_tenant: Callable[[Tenants, Tenants], Tenants],
+    ) -> "Arm":
+        """Combine each field with the other arm's, by the type of the field."""
+
+        def by_bin(left: Binned, right: Binned) -> Binned:
+            return tuple(moments(a, b) for a, b in zip(left, right, strict=True))
+
+        combine: dict[Any, Callable[[Any, Any], Any]] = {
+            int: counters, Moments: moments, Binned: by_bin, Tenants: by_tenant
+        }  # fmt: skip
+        return Arm(
+            **{
+                each.name: combine[each.type](getattr(self, each.name), getattr(other, each.name))
+                for each in fields(self)
+            }
+        )
+
+    def with_bounded_tenants(self) -> "Arm":
+        """A copy with at most MAX_TENANTS tenants."""
+        return replace(self, tenants=tenants.fold_tenants(self.tenants))
+
+    @property
+    def _n(self) -> tuple[int, ...]:
+        """All counters that only grow until they are reset."""
+        binned = (each for name in BINNED for each in getattr(self, name))
+        moments = (*binned, *(getattr(self, name) for name in MOMENTS))
+        return *(getattr(self, name) for name in COUNTERS), *(each.n for each in moments)
+
+
+COUNTERS, MOMENTS, BINNED = (
+    tuple(each.name for each in fields(Arm) if each.type == kind) for kind in (int, Moments, Binned)
+)
+"""Fields of an Arm, by kind."""
+NO_REQUESTS = Arm()
 
 # Lower bound of recorded latencies, s: the clock's resolution, and logarithms need a positive number.
 MIN_LATENCY_S = 1e-6
