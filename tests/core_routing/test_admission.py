@@ -10,9 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.core.routing.admission import Admission, AdmissionSpec, retry_after_s
 from penstock.core.routing.engine_load import KV_LIMIT, EngineLoad, Placement, Waiting
 from penstock.core.routing.prefill_throughput import PrefillThroughput
+from penstock.core.routing.scorers import RequestAttributes
 
 # 1,000 prompt tokens a second.
 THROUGHPUT = PrefillThroughput(1000.0, 1.0)
+ATTRIBUTES = RequestAttributes(user_key=None, conversation_key=None)
 SPEC = AdmissionSpec(ttft_s=1.0, max_queued=8, max_wait_s=60.0)
 
 
@@ -27,7 +29,7 @@ def engine(pod="p", prefill_tokens=0.0, kv_tokens=0.0):
 
 
 def request(name, arrival_s=0.0, tokens=100.0, ttft_s=1.0, adapter=""):
-    return Waiting(name, arrival_s, arrival_s + ttft_s, tokens, tokens, adapter)
+    return Waiting(name, arrival_s, arrival_s + ttft_s, tokens, tokens, ATTRIBUTES, adapter)
 
 
 def line(*requests, policy="deadline"):

@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 
 from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.routing.prefill_throughput import PrefillThroughput
+from penstock.core.routing.scorers import RequestAttributes
 
 # 1,000 prompt tokens a second.
 THROUGHPUT = PrefillThroughput(1000.0, 1.0)
+ATTRIBUTES = RequestAttributes(user_key=None, conversation_key=None)
 
 
 def engine(**more):
@@ -16,7 +18,7 @@ def engine(**more):
 
 
 def waiting(tokens=1000.0, name="w"):
-    return Waiting(name, 0.0, 1.0, tokens, tokens)
+    return Waiting(name, 0.0, 1.0, tokens, tokens, ATTRIBUTES)
 
 
 def test_a_request_adds_what_it_is_until_it_is_over():

@@ -13,12 +13,20 @@ from penstock.core.routing.pick import (
     NoEndpoint,
     Pick,
     Side,
-    pick,
 )
+from penstock.core.routing.pick import pick as pick_for
+from penstock.core.routing.scorers import RequestAttributes
 
 A, B, C = (Endpoint(name, f"10.0.0.1:{n}", "r1") for n, name in enumerate("abc"))
 D = Endpoint("d", "10.0.0.2:1", "r2")
 EVEN = {"r1": 50, "r2": 50}
+
+
+ATTRIBUTES = RequestAttributes(user_key=None, conversation_key=None)
+
+
+def pick(*args, key=None, **more):
+    return pick_for(*args, key=key, request=ATTRIBUTES, **more)
 
 
 def by_side(weights):

@@ -6,14 +6,21 @@ from hypothesis import strategies as st
 
 from penstock.core.routing import scorers
 from penstock.core.routing.pick import Endpoint
-from penstock.core.routing.scorers import choose
+from penstock.core.routing.scorers import RequestAttributes, choose
 
 A, B, C = (Endpoint(name, f"10.0.0.1:{n}", "r1") for n, name in enumerate("abc"))
 
 
+def of_conversation(key):
+    return RequestAttributes(user_key=None, conversation_key=key)
+
+
 def cached_tokens(candidates):
     """A prefix cache: engine b holds 100 tokens of the conversation."""
-    return [100 if (e.pod, candidates.key) == ("b", b"talk") else 0 for e in candidates.engines]
+    return [
+        100 if (e.pod, candidates.request.conversation_key) == ("b", b"talk") else 0
+        for e in candidates.engines
+    ]
 
 
 @given(
@@ -23,7 +30,7 @@ def cached_tokens(candidates):
 def test_without_further_scorers_one_of_the_least_loaded(tokens, draw):
     engines = [Endpoint(f"p{n}", f"10.0.0.1:{n}", "r1") for n in range(len(tokens))]
     least = [e for e, each in zip(engines, tokens, strict=True) if each == min(tokens)]
-    assert choose(engines, tokens, draw) == least[int(draw * len(least))]
+    assert choose(engines, tokens, draw, of_conversation(None)) == least[int(draw * len(least))]
 
 
 @pytest.mark.parametrize(
@@ -39,10 +46,10 @@ def test_without_further_scorers_one_of_the_least_loaded(tokens, draw):
 )
 def test_scores_are_added_by_weight(monkeypatch, weight, tokens, key, expected):
     monkeypatch.setattr(scorers, "SCORERS", (*scorers.SCORERS, (weight, cached_tokens)))
-    assert choose([A, B, C], tokens, 0.0, key) == expected
+    assert choose([A, B, C], tokens, 0.0, of_conversation(key)) == expected
 
 
 @pytest.mark.parametrize(("draw", "expected"), [(0.0, A), (0.49, A), (0.5, B), (0.99, B)])
 def test_the_draw_decides_between_equal_sums(monkeypatch, draw, expected):
     monkeypatch.setattr(scorers, "SCORERS", (*scorers.SCORERS, (1.0, cached_tokens)))
-    assert choose([A, B, C], (0, 100, 1), draw, b"talk") == expected
+    assert choose([A, B, C], (0, 100, 1), draw, of_conversation(b"talk")) == expected

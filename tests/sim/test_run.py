@@ -1,6 +1,7 @@
 """Complete runs: request counts balance, and a seed reproduces its run."""
 
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 import yaml
@@ -196,14 +197,23 @@ def test_gpus_go_to_the_higher_priority_and_come_back(make_scenario) -> None:
 
 
 def test_a_scorer_is_in_force_in_the_simulator(make_scenario, monkeypatch) -> None:
-    """The preferred pod gets all requests, however many it has."""
+    """Each conversation has a pod, which gets all of its requests, however many it has."""
 
     def prefer(candidates: scorers.Candidates) -> list[float]:
-        first = min(engine.pod for engine in candidates.engines)
-        return [1e9 * (engine.pod == first) for engine in candidates.engines]
+        pods = sorted(engine.pod for engine in candidates.engines)
+        preferred = pods[crc32(candidates.request.conversation_key) % len(pods)]
+        return [1e9 * (engine.pod == preferred) for engine in candidates.engines]
 
-    small = make_scenario(rps=4, min_replicas=3, max_replicas=3, admission="none")
-    pods = {r.pod for r in run(small, "hpa-queue", 1).services[0].gateway.requests}
+    def pods_of_conversations() -> list[int]:
+        pods: dict[int, set[str]] = {}
+        for request in run(small, "hpa-queue", 1).services[0].gateway.requests:
+            pods.setdefault(request.prefix[0], set()).add(request.pod)
+        return [len(each) for each in pods.values()]
+
+    length = {"prompt": {"kind": "fixed", "tokens": 512}, "output": {"kind": "fixed", "tokens": 5}}
+    mixes = [{"classes": [{**length, "prefix_share": 0.5, "prefix_groups": 4}]}]
+    rate = {"kind": "rate", "points": [(0, 4), (120, 4)], "mixes": mixes}
+    small = make_scenario(workload=rate, min_replicas=3, max_replicas=3, admission="none")
+    assert pods_of_conversations() == [3, 3, 3, 3]
     monkeypatch.setattr(scorers, "SCORERS", (*scorers.SCORERS, (1.0, prefer)))
-    preferred = {r.pod for r in run(small, "hpa-queue", 1).services[0].gateway.requests}
-    assert (len(pods), len(preferred)) == (3, 1)
+    assert pods_of_conversations() == [1, 1, 1, 1]

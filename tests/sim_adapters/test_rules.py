@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.core.routing import scorers
 from penstock.sim.adapters.bound import fewest_loads
 from penstock.sim.adapters.penstock import Penstock
 from penstock.sim.adapters.pool import Pool
@@ -49,6 +50,26 @@ def test_a_cold_request_is_answered_within_its_load_and_half_a_second() -> None:
     ]
     assert sum(pool.totals.misses) > 500
     assert len(late) <= 0.001 * len(drawn)
+
+
+def test_a_scorer_is_in_force_for_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last pod gets all requests for an adapter that every pod has, however many it has."""
+
+    def requests_by_pod() -> list[int]:
+        pool = Pool(Penstock(), engine_profile(), 3, 1, [0.1])
+        for pod in pool.pods:
+            pod.load(pool.names[0])
+        pool.run([Call(1.0, 0, 100, 1000) for _ in range(12)], until_s=1.5)
+        return [pod.num_open for pod in pool.pods]
+
+    def prefer(candidates: scorers.Candidates) -> list[float]:
+        assert candidates.request.conversation_key is None
+        last = max(engine.pod for engine in candidates.engines)
+        return [1e9 * (engine.pod == last) for engine in candidates.engines]
+
+    assert requests_by_pod() == [4, 4, 4]
+    monkeypatch.setattr(scorers, "SCORERS", (*scorers.SCORERS, (1.0, prefer)))
+    assert requests_by_pod() == [0, 0, 12]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -189,7 +189,7 @@ class Gateway:
             request.arrival_s + self._spec.ttft_s,
             prefill_tokens,
             request.prompt_tokens + self._output_tokens / 2,
-            key=str(request.prefix[0]).encode() if request.prefix else None,
+            request.attributes,
         )
         if not queue.admission.add(waiting):
             self._shed_one(request)
@@ -211,7 +211,7 @@ class Gateway:
 
     def _send(self, request: Request, waiting: Waiting, fitting: list[EngineLoad]) -> None:
         tokens = [self._in_flight.get(load.pod, 0) for load in fitting]
-        load = choose(fitting, tokens, self._random.random(), waiting.key)
+        load = choose(fitting, tokens, self._random.random(), waiting.attributes)
         pod, placement = load.pod, Placement(load, waiting, self._clock.now)
         self._in_flight[pod] = self._in_flight.get(pod, 0) + round(waiting.kv_tokens)
         request.pod = pod

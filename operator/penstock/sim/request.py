@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from penstock.core.routing.scorers import RequestAttributes
+
 Outcome = Literal["open", "ended", "shed", "failed"]
 
 
@@ -55,6 +57,12 @@ class Request:
         self.cached_tokens = 0
         self.first_token_s: float | None = None
         self.end_s: float | None = None
+
+    @property
+    def attributes(self) -> RequestAttributes:
+        """What scorers know of it. Requests with the same first block are of one conversation."""
+        first = str(self.prefix[0]).encode() if self.prefix else None
+        return RequestAttributes(user_key=None, conversation_key=first)
 
     @property
     def ttft_s(self) -> float | None:

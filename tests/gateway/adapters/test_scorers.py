@@ -7,31 +7,44 @@ from penstock.core.routing import scorers
 from penstock.core.routing.affinity import affinity_key
 from penstock.core.routing.apis import CHAT
 from penstock.core.routing.route import Mirror, RouteRule
+from penstock.core.routing.scorers import RequestAttributes
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
 
 OBJECTIVES = Objectives.parse("1s", None, None)
 NUM_REQUESTS = 12  # to three engines by chance: one in 180,000 would meet the same one each time
+USERS = ("ada", "bob")
+MESSAGES = [{"role": "user", "content": "Hello"}]
+
+
+def attributes_of(user):
+    fields = {"user": user, "messages": MESSAGES}
+    return RequestAttributes(
+        user_key=affinity_key("User", fields, CHAT),
+        conversation_key=affinity_key("Conversation", fields, CHAT),
+    )
 
 
 class Preference:
-    """A scorer that prefers one pod to any load. keys: what it was given of each request."""
+    """A scorer that prefers a user's pod to any load. seen: attributes of each request."""
 
-    def __init__(self, pod):
-        self._pod = pod
-        self.keys = []
+    def __init__(self, pods):
+        self._pods = {attributes_of(user).user_key: pod for user, pod in pods.items()}
+        self.seen = []
 
     def __call__(self, candidates):
-        self.keys.append(candidates.key)
-        return [1e9 if engine.pod == self._pod else 0.0 for engine in candidates.engines]
+        self.seen.append(candidates.request)
+        pod = self._pods[candidates.request.user_key]
+        return [1e9 if engine.pod == pod else 0.0 for engine in candidates.engines]
 
 
 @pytest.fixture
 def prefer(monkeypatch):
-    """`prefer(pod)` adds a scorer, which it returns."""
+    """`prefer(endpoints)` adds a scorer by which each of `USERS` prefers an endpoint, and returns it."""
 
-    def add(pod):
-        scorer = Preference(pod)
+    def add(endpoints):
+        pods = (endpoint.pod for endpoint in endpoints)
+        scorer = Preference(dict(zip(USERS, pods, strict=True)))
         monkeypatch.setattr(scorers, "SCORERS", (*scorers.SCORERS, (1.0, scorer)))
         return scorer
 
@@ -42,12 +55,14 @@ def prefer(monkeypatch):
 @pytest.mark.parametrize("model", ["chat", "chat-sql"])
 async def test_requests_for_models_and_adapters(pool, prefer, model, objectives):
     engines = [AdapterEngine(NAME) for _ in range(3)]
-    front = await pool(*engines, more={"objectives": objectives, "affinity": "User"})
-    scorer = prefer(front.snapshots.current.services[0].endpoints[1].pod)
+    front = await pool(*engines, more={"objectives": objectives})
+    scorer = prefer(front.snapshots.current.services[0].endpoints[1:])
     for _ in range(NUM_REQUESTS):
-        assert (await front.ask(model=model, stream=False, user="u"))[0] == 200
-    assert [len(engine.served) for engine in engines] == [0, NUM_REQUESTS, 0]
-    assert scorer.keys == NUM_REQUESTS * [affinity_key("User", {"user": "u"}, CHAT)]
+        for user in USERS:
+            asking = front.ask(model=model, stream=False, user=user, messages=MESSAGES)
+            assert (await asking)[0] == 200
+    assert [len(engine.served) for engine in engines] == [0, NUM_REQUESTS, NUM_REQUESTS]
+    assert scorer.seen == NUM_REQUESTS * [attributes_of(user) for user in USERS]
 
 
 async def test_mirrored_copies(start_engine, start_gateway, make_service, prefer):
@@ -56,8 +71,9 @@ async def test_mirrored_copies(start_engine, start_gateway, make_service, prefer
     services = make_service(main, name="old"), make_service(*others, name="new")
     rule = RouteRule((), (("old", 1),), mirrors=(Mirror("new", None, 100),))
     front.snapshots.publish(Snapshot(services, (Route("default", "route", "chat", 0, (rule,)),)))
-    prefer(services[1].endpoints[1].pod)
+    prefer(services[1].endpoints[1:])
     for _ in range(NUM_REQUESTS):
-        assert (await front.ask())[0] == 200
+        for user in USERS:
+            assert (await front.ask(user=user))[0] == 200
     await front.idle_with_copies()
-    assert [len(engine.requests) for engine in others] == [0, NUM_REQUESTS, 0]
+    assert [len(engine.requests) for engine in others] == [0, NUM_REQUESTS, NUM_REQUESTS]

@@ -9,12 +9,14 @@ from penstock.core.routing.admission import AdmissionSpec
 from penstock.core.routing.engine_load import EngineLoad
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.prefill_throughput import PrefillThroughput
+from penstock.core.routing.scorers import RequestAttributes
 from penstock.gateway.admission.queue import AdmissionQueue, QueueFull
 
 A, B, C = (Endpoint(f"default/{name}", f"10.0.0.1:{port}", "r1") for name, port in
            (("a", 1), ("b", 2), ("c", 3)))  # fmt: skip
 # 1,000 tokens/s, measured over ten responses.
 THROUGHPUT = PrefillThroughput(10_000.0, 10.0, 10.0)
+ATTRIBUTES = RequestAttributes(user_key=None, conversation_key=None)
 
 
 class Bench:
@@ -52,7 +54,7 @@ class Bench:
     async def reserve(self, tokens=100.0, kv_tokens=300.0, wait_s=10.0, arrived_s=None, adapter=""):
         arrived_s = self.loop.time() if arrived_s is None else arrived_s
         return await self.queue.reserve(
-            arrived_s, tokens, kv_tokens, wait_s, self.waiting(), adapter
+            arrived_s, tokens, kv_tokens, wait_s, self.waiting(), ATTRIBUTES, adapter
         )
 
     async def start_reserving(self, *more, **values):

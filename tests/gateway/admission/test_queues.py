@@ -9,6 +9,7 @@ import pytest
 from penstock.core.routing.admission import AdmissionSpec
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.prefill_throughput import PrefillThroughput
+from penstock.core.routing.scorers import RequestAttributes
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.admission.queues import AdmissionQueues
 from penstock.gateway.settings import GatewaySettings
@@ -24,6 +25,13 @@ R1, R2, R3 = Side("r1"), Side("r2"), Side("r3")
 def service_of(weights, *endpoints, objectives=Objectives(1.5, 0.1), name="chat"):  # noqa: B008
     weights = {Side(revision): weight for revision, weight in weights.items()}
     return Service("default", name, name, 0, weights, endpoints, objectives)
+
+
+async def reserve(queue, arrived_s, adapter=""):
+    attributes = RequestAttributes(user_key=None, conversation_key=None)
+    return await queue.reserve(
+        arrived_s, 100.0, 300.0, 10.0, contextlib.nullcontext(), attributes, adapter
+    )
 
 
 @pytest.fixture
@@ -89,8 +97,7 @@ def test_removed_queue_releases_all_requests(queues, after):
         load = queue._loads[A.pod]
         # 1,000 tokens/s, measured over ten responses.
         load.throughput, load.prefill_tokens = PrefillThroughput(10_000.0, 10.0, 10.0), 1e6
-        reserving = queue.reserve(1000.0, 100.0, 300.0, 10.0, contextlib.nullcontext())
-        task = asyncio.create_task(reserving)
+        task = asyncio.create_task(reserve(queue, 1000.0))
         await asyncio.sleep(0.01)
         queues.update(after)
         assert await task is None
@@ -114,8 +121,7 @@ def test_copies_of_a_service_concern_its_own_queues_alone(run_virtually):
         for key, pod in ((KEY, A.pod), (other.key, B.pod)):
             queue = queues.get(key, R1)
             queue._loads[pod].prefill_tokens = 1e6
-            reserving = queue.reserve(now(), 100.0, 300.0, 10.0, contextlib.nullcontext(), key)
-            tasks.append(asyncio.create_task(reserving))
+            tasks.append(asyncio.create_task(reserve(queue, now(), key)))
         await asyncio.sleep(0)
         asked_for.clear()
         queues.note_copies(KEY)

@@ -42,9 +42,12 @@ def test_prompt_is_read_from_the_field_of_the_row():
     assert request.tokens == 6000  # no output is assumed
     assert parse(body(input=[1, 2, 3]), EMBEDDINGS).prompt_bytes == 12
     assert parse(body(prompt="no"), EMBEDDINGS).prompt_bytes == 0
-    assert request.conversation_key is not None
-    assert request.conversation_key != parse(body(input="y"), EMBEDDINGS).conversation_key
-    assert parse(body(prompt="no"), EMBEDDINGS).conversation_key is None
+    assert request.attributes.conversation_key is not None
+    assert (
+        request.attributes.conversation_key
+        != parse(body(input="y"), EMBEDDINGS).attributes.conversation_key
+    )
+    assert parse(body(prompt="no"), EMBEDDINGS).attributes.conversation_key is None
 
 
 def test_first_field_that_a_body_has_is_the_prompt():

@@ -27,17 +27,17 @@ def test_fields_that_routing_needs():
     )
     assert (request.prompt_bytes, request.tokens) == (5, 1 + 256)
     fields = {"user": "ada", "messages": messages}
-    assert request.user_key == affinity_key("User", fields, CHAT)
-    assert request.conversation_key == affinity_key("Conversation", fields, CHAT)
-    assert request.user_key != request.conversation_key
+    assert request.attributes.user_key == affinity_key("User", fields, CHAT)
+    assert request.attributes.conversation_key == affinity_key("Conversation", fields, CHAT)
+    assert request.attributes.user_key != request.attributes.conversation_key
     assert request.affinity_key("None") is None
-    assert request.affinity_key("User") == request.user_key
-    assert request.affinity_key("Conversation") == request.conversation_key
+    assert request.affinity_key("User") == request.attributes.user_key
+    assert request.affinity_key("Conversation") == request.attributes.conversation_key
 
 
 def test_absent_fields():
     request = parse(body(), CHAT)
-    assert (request.is_stream, request.user, request.user_key, request.prompt_bytes) == (
+    assert (request.is_stream, request.user, request.attributes.user_key, request.prompt_bytes) == (
         False,
         None,
         None,

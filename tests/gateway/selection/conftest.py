@@ -49,7 +49,8 @@ class Bench:
         request = replace(parse(b'{"model": "chat", "stream": true}', CHAT), prompt_bytes=400)
         record = self.state.stats.record(current, request, arrived_s)
         return EndpointSelector(
-            self.state, current.key, record, cancellation, key=key, tokens=tokens,
+            self.state, current.key, record, cancellation, key=key,
+            attributes=request.attributes, tokens=tokens,
             error_of_deletion=partial(error_of_deletion, request=request, headers={}),
         )  # fmt: skip
 

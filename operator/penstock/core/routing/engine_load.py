@@ -6,6 +6,7 @@ sent -> prefill done -> decoding -> ended
 from dataclasses import dataclass, field
 
 from penstock.core.routing.prefill_throughput import PrefillThroughput
+from penstock.core.routing.scorers import RequestAttributes
 
 # Fraction of the KV cache that the predicted load may fill; beyond it, sequences may be preempted.
 KV_LIMIT = 0.9
@@ -15,8 +16,8 @@ KV_LIMIT = 0.9
 class Waiting:
     """Request that waits at the gateway. prefill_tokens, kv_tokens: its load on an engine.
 
-    adapter: name in engines of the adapter that it is for; empty: it is for the base model. key: for
-    scorers, see `Candidates`.
+    attributes: for scorers. adapter: name in engines of the adapter that it is for; empty: it is for the
+    base model.
     """
 
     request_id: str
@@ -24,8 +25,8 @@ class Waiting:
     deadline_s: float
     prefill_tokens: float
     kv_tokens: float
+    attributes: RequestAttributes
     adapter: str = ""
-    key: bytes | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.core.routing.scorers import choose
+from penstock.core.routing.scorers import RequestAttributes, choose
 from penstock.core.routing.weights import choose_by_key, choose_by_weight
 
 
@@ -31,6 +31,10 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "side", Side(self.revision, self.cohort))
+
+
+# Endpoints of each side that has some.
+BySide = Mapping[Side, Sequence[Endpoint]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +69,18 @@ def pick(
     *,
     load: Mapping[str, int],
     ejected: Collection[str] = (),
-    key: bytes | None = None,
+    key: bytes | None,
+    request: RequestAttributes,
 ) -> Pick | NoEndpoint:
     """Select the engine of a side that scores highest. load: tokens in flight by pod, 0 if absent.
 
-    Other arguments: see `pick_side`.
+    request: for the scorers, which do not know `key`. Other arguments: see `pick_side`.
     """
     chosen = pick_side(endpoints, weights, draw, exclude, ejected=ejected, key=key)
     if isinstance(chosen, NoEndpoint):
         return chosen
     tokens = [load.get(e.pod, 0) for e in chosen.endpoints]
-    return Pick(choose(chosen.endpoints, tokens, chosen.draw, key))
+    return Pick(choose(chosen.endpoints, tokens, chosen.draw, request))
 
 
 def pick_side(
@@ -85,7 +90,7 @@ def pick_side(
     exclude: Collection[str] = (),
     *,
     ejected: Collection[str] = (),
-    key: bytes | None = None,
+    key: bytes | None,
 ) -> PickedSide | NoEndpoint:
     """The engines of one side that may take a request.
 
@@ -94,19 +99,32 @@ def pick_side(
     in requests that stay on one side; None: each goes where its draw says. When only ejected engines
     are left they are used: a failing engine is better than none.
     """
-    serving = [e for e in endpoints if weights.get(e.side, 0) > 0]
+    sides = (side for side, weight in weights.items() if weight > 0)
+    serving = _with_endpoints({side: [e for e in endpoints if e.side == side] for side in sides})
     if not serving:
         return NoEndpoint("no engine is ready" if weights else "no revision receives traffic yet")
-    untried = [e for e in serving if e.pod not in exclude]
+    untried = _without(exclude, serving)
     if not untried:
         return NoEndpoint("every ready engine was tried", all_tried=True)
-    able = [e for e in untried if e.pod not in ejected] or untried
-    present = {e.side for e in able}
-    shares = [(side, weight) for side, weight in weights.items() if side in present]
+    able = _without(ejected, untried) or untried
+    shares = [(side, weights[side]) for side in able]
     if len(shares) == 1:
-        return PickedSide(shares[0][0], tuple(able), draw)
-    if key is None:
+        ((side, _),) = shares
+    elif key is None:
         side, draw = choose_by_weight(shares, draw)
     else:
         side = choose_by_key(shares, key)
-    return PickedSide(side, tuple(e for e in able if e.side == side), draw)
+    return PickedSide(side, tuple(able[side]), draw)
+
+
+def _without(pods: Collection[str], sides: BySide) -> BySide:
+    """The endpoints that are none of the pods."""
+    if not pods:
+        return sides
+    return _with_endpoints(
+        {side: [e for e in endpoints if e.pod not in pods] for side, endpoints in sides.items()}
+    )
+
+
+def _with_endpoints(sides: BySide) -> BySide:
+    return {side: endpoints for side, endpoints in sides.items() if endpoints}

@@ -16,16 +16,23 @@ class Engine(Protocol):
     def pod(self) -> str: ...
 
 
-class Candidates(NamedTuple):
-    """Engines that may take a request.
+class RequestAttributes(NamedTuple):
+    """What scorers know of a request, whatever the settings of its service.
 
-    tokens: in flight at each engine. key: what is alike in the requests of one conversation or user
-    (`affinity_key`); None: nothing is known to be.
+    user_key, conversation_key: hashes that are alike in the requests of one user, or of one conversation
+    (`affinity_key`); None: the request does not say.
     """
+
+    user_key: bytes | None
+    conversation_key: bytes | None
+
+
+class Candidates(NamedTuple):
+    """A request, and the engines that may take it. tokens: in flight at each engine."""
 
     engines: Sequence[Engine]
     tokens: Sequence[float]
-    key: bytes | None
+    request: RequestAttributes
 
 
 # Returns the score of each candidate.
@@ -42,18 +49,24 @@ SCORERS: tuple[tuple[float, Scorer], ...] = ((1.0, score_load),)  # with their w
 
 
 def choose(
-    engines: Sequence[E], tokens: Sequence[float], draw: float, key: bytes | None = None
+    engines: Sequence[E], tokens: Sequence[float], draw: float, request: RequestAttributes
 ) -> E:
     """Choose the engine with the highest weighted sum of scores; `draw` decides between equal ones.
 
     engines: at least one. draw: uniform in [0, 1). Others: see `Candidates`.
     """
-    candidates = Candidates(engines, tokens, key)
+    candidates = Candidates(engines, tokens, request)
     (weight, scorer), *others = SCORERS
-    totals = [weight * score for score in scorer(candidates)]
+    totals = _weighted(weight, scorer(candidates))
     for weight, scorer in others:
-        scores = scorer(candidates)
-        totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
+        scores = _weighted(weight, scorer(candidates))
+        totals = [total + score for total, score in zip(totals, scores, strict=True)]
     highest = max(totals)
-    best = [engine for engine, total in zip(engines, totals, strict=True) if total == highest]
-    return best[int(draw * len(best))]
+    index = totals.index(highest)
+    for _ in range(int(draw * totals.count(highest))):
+        index = totals.index(highest, index + 1)
+    return engines[index]
+
+
+def _weighted(weight: float, scores: Sequence[float]) -> Sequence[float]:
+    return scores if weight == 1 else [weight * score for score in scores]

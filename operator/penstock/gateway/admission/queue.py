@@ -10,7 +10,7 @@ from penstock.core.routing.admission import Admission, AdmissionSpec, retry_afte
 from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.prefill_throughput import PrefillThroughput
-from penstock.core.routing.scorers import choose
+from penstock.core.routing.scorers import RequestAttributes, choose
 from penstock.gateway.admission.reservation import Reservation
 
 # A gateway does not know how large KV caches are. The engine's own queue guards them.
@@ -101,19 +101,21 @@ class AdmissionQueue:
         kv_tokens: float,
         wait_s: float,
         while_waiting: AbstractContextManager[None],
+        attributes: RequestAttributes,
         adapter: str = "",
-        key: bytes | None = None,
     ) -> Reservation | None:
         """Reserve a slot on an endpoint, after waiting for one if necessary.
 
         arrived_s: when the request arrived, on the monotonic clock. wait_s: how long it may wait from
-        now. while_waiting: entered only if it has to wait. adapter: its name in engines; empty: the request
-        is for the base model. key: its affinity key. Returns None when the queue is closed, or its last
-        endpoint or the last copy of the adapter is gone. Raises QueueFull.
+        now. while_waiting: entered only if it has to wait. attributes: for scorers. adapter: its name in
+        engines; empty: the request is for the base model. Returns None when the queue is closed, or its
+        last endpoint or the last copy of the adapter is gone. Raises QueueFull.
         """
         deadline_s = arrived_s + self._admission.spec.ttft_s
         name = str(next(self._serials))
-        waiting = Waiting(name, arrived_s, deadline_s, prompt_tokens, kv_tokens, adapter, key)
+        waiting = Waiting(
+            name, arrived_s, deadline_s, prompt_tokens, kv_tokens, attributes, adapter
+        )
         if not self._admission.add(waiting):
             raise self._full("too many requests wait for an engine")
         grant: Grant = asyncio.get_running_loop().create_future()
@@ -152,7 +154,8 @@ class AdmissionQueue:
             if grant.done():  # released or cancelled: its task has not run since
                 continue
             draw = random.random()  # noqa: S311 - spreads load
-            load = choose(fitting, [each.kv_tokens for each in fitting], draw, waiting.key)
+            tokens = [each.kv_tokens for each in fitting]
+            load = choose(fitting, tokens, draw, waiting.attributes)
             placement = Placement(load, waiting, now)
             grant.set_result(Reservation(self._endpoints[load.pod], placement, self.dispatch))
         if len(self._admission) and self._timer is None:

@@ -6,6 +6,7 @@ from pydantic_core import ValidationError
 
 from penstock.core.routing.affinity import Affinity, affinity_key
 from penstock.core.routing.apis import Api
+from penstock.core.routing.scorers import RequestAttributes
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.apis.model_field import replace_model
 from penstock.gateway.apis.prompt_text import BYTES_PER_TOKEN, is_text_only, prompt_text_bytes
@@ -31,9 +32,9 @@ class InferenceRequest:
     """A request of an API: its body as bytes, and the fields that routing needs.
 
     The parsed body is not kept, as it may be 30 times as large as the bytes. user: None when absent.
-    user_key, conversation_key: affinity keys. prompt_bytes: length of the prompt's text. is_text_only:
-    whether the prompt has no images or other media. hides_usage: whether it asks for a stream without the
-    event that has only the usage.
+    attributes: for scorers. prompt_bytes: length of the prompt's text. is_text_only: whether the prompt has
+    no images or other media. hides_usage: whether it asks for a stream without the event that has only the
+    usage.
     """
 
     api: Api
@@ -41,8 +42,7 @@ class InferenceRequest:
     body: bytes
     is_stream: bool
     user: str | None
-    user_key: bytes | None
-    conversation_key: bytes | None
+    attributes: RequestAttributes
     prompt_bytes: int
     is_text_only: bool = True
     hides_usage: bool = False
@@ -59,9 +59,9 @@ class InferenceRequest:
             case "None":
                 return None
             case "User":
-                return self.user_key
+                return self.attributes.user_key
             case "Conversation":
-                return self.conversation_key
+                return self.attributes.conversation_key
 
     def with_model(self, served_name: str) -> "InferenceRequest":
         """Set `model` to the name that the engine serves. Returns self if it has that name already."""
@@ -100,8 +100,10 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         body,
         is_stream,
         user,
-        user_key=affinity_key("User", fields, api),
-        conversation_key=affinity_key("Conversation", fields, api),
+        RequestAttributes(
+            user_key=affinity_key("User", fields, api),
+            conversation_key=affinity_key("Conversation", fields, api),
+        ),
         prompt_bytes=prompt_text_bytes(fields, api),
         is_text_only=is_text_only(fields, api),
         hides_usage=is_stream and not (fields.get("stream_options") or {}).get("include_usage"),

@@ -102,7 +102,9 @@ class RequestMirror:
     ) -> None:
         """Start a copy if the limits allow one more and there is an endpoint; else count it as dropped."""
         draw = random.random()  # noqa: S311 - spreads load
-        choice = pick(service.endpoints, weights, draw, load={})
+        choice = pick(
+            service.endpoints, weights, draw, load={}, key=None, request=copy.request.attributes
+        )
         key, num_bytes = service.key, len(copy.request.body)
         number, memory = (Allocation(each, key) for each in (self._copies, self._bytes))
         if isinstance(choice, NoEndpoint) or not (number.take(1) and memory.take(num_bytes)):

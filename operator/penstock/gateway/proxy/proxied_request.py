@@ -114,8 +114,8 @@ class ProxiedRequest:
         self._allocation.assign(service.key)
         find_error = partial(error_of_deletion, request=request.without_body(), headers=headers)
         selector = EndpointSelector(
-            self._state, service.key, record, cancellation, key=key, tokens=request.tokens,
-            error_of_deletion=find_error, adapter=target.adapter,
+            self._state, service.key, record, cancellation, key=key, attributes=request.attributes,
+            tokens=request.tokens, error_of_deletion=find_error, adapter=target.adapter,
         )  # fmt: skip
         request = request.with_model(target.model)
         outgoing = self._outgoing(request, service)

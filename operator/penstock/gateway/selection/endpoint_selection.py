@@ -16,7 +16,7 @@ from functools import partial
 from penstock.core.routing.charge import Ending, find_pods_of_failed_sides
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
 from penstock.core.routing.retry import needs_budget
-from penstock.core.routing.scorers import choose
+from penstock.core.routing.scorers import RequestAttributes, choose
 from penstock.gateway.admission.queue import QueueFull
 from penstock.gateway.admission.reservation import Reservation
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
@@ -46,9 +46,9 @@ class SelectedEndpoint:
 class EndpointSelector:
     """Selects the endpoints that one request is sent to, one after the other.
 
-    service: "namespace/name". key: the request's affinity key. tokens: its estimated KV cache use.
-    adapter: the one that it is for; None: it is for the base model. error_of_deletion: returns the error to
-    raise once a snapshot lacks the service or the adapter.
+    service: "namespace/name". key: requests with the same one stay on one side. attributes: for scorers.
+    tokens: the request's estimated KV cache use. adapter: the one that it is for; None: it is for the base
+    model. error_of_deletion: returns the error to raise once a snapshot lacks the service or the adapter.
 
     failed: endpoints that failed the request.
     """
@@ -61,6 +61,7 @@ class EndpointSelector:
         cancellation: CancellationScope,
         *,
         key: bytes | None,
+        attributes: RequestAttributes,
         tokens: int,
         error_of_deletion: Callable[[Snapshot], RequestError],
         adapter: Adapter | None = None,
@@ -69,6 +70,7 @@ class EndpointSelector:
         self._service = service
         self._record = record
         self._key = key
+        self._attributes = attributes
         self._tokens = tokens
         self._error_of_deletion = error_of_deletion
         self._tried: set[str] = set()
@@ -169,6 +171,7 @@ class EndpointSelector:
             load=state.endpoints.tokens,
             ejected=ejected,
             key=self._key,
+            request=self._attributes,
         )
         if isinstance(choice, Pick):
             state.endpoints.note_selected(choice.endpoint.pod, now)
@@ -219,7 +222,7 @@ class EndpointSelector:
         """Choose one of the endpoints that have the adapter."""
         in_flight, draw = self._state.endpoints.tokens, random.random()  # noqa: S311 - spreads load
         tokens = [in_flight.get(e.pod, 0) for e in endpoints]
-        endpoint = choose(endpoints, tokens, draw, self._key)
+        endpoint = choose(endpoints, tokens, draw, self._attributes)
         self._state.endpoints.note_selected(endpoint.pod, self._state.now())
         return SelectedEndpoint(endpoint)
 
@@ -249,8 +252,8 @@ class EndpointSelector:
                 self._tokens,
                 self._wait.left_s,
                 self._waiting() if self._copies is None else self._copies.waiting_for_room(),
+                self._attributes,
                 self._adapter.engine_name if self._adapter is not None else "",
-                self._key,
             )
         except QueueFull as full:
             raise RequestError(

@@ -77,7 +77,7 @@ class Penstock:
             case Send(pods):
                 by_pod = {view.pod: view for view in views}
                 able = [by_pod[pod] for pod in pods]
-                chosen = choose(able, [replica.load for replica in able], draw=0.0)
+                chosen = choose(able, [replica.load for replica in able], 0.0, request.attributes)
                 self._pods[chosen.pod].submit(request, name)
             case Load(pod, evict, _):
                 if evict is not None:

@@ -7,6 +7,7 @@ from tests.gateway.stats.recorded_requests import ENGINE, POD, USAGE
 from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.prefill_throughput import PrefillThroughput
+from penstock.core.routing.scorers import RequestAttributes
 from penstock.gateway.admission.reservation import Reservation
 
 
@@ -54,7 +55,7 @@ async def slot(clock):
     load = EngineLoad(
         pod=POD, kv_capacity_tokens=1 << 40, throughput=PrefillThroughput(1000.0, 1.0)
     )
-    waiting = Waiting("0", clock(), clock() + 1.0, 300.0, 556.0)
+    waiting = Waiting("0", clock(), clock() + 1.0, 300.0, 556.0, RequestAttributes(None, None))
     freed = []
     reservation = Reservation(
         Endpoint(POD, "10.0.0.1:8000", "r1"),
