@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.clients.kube import connect
+from penstock.clients.kubernetes.client import connect
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters

@@ -17,8 +17,8 @@ from tests.full_run.rerun_alone import RerunAlone
 from tests.full_run.tools import Tools
 from xdist.remote import Producer
 
-from penstock.clients.kube import Kube, connect
-from penstock.clients.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
+from penstock.clients.kubernetes.client import Kube, connect
+from penstock.clients.kubernetes.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from penstock.errors import KubeError
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 
 from tests.support.cluster.adapter_stand import AdapterStand, adapter_stand
 
-from penstock.clients.kube import Kube, api_client
-from penstock.clients.kubeconfig import load_configuration
-from penstock.clients.resources import LORA_ADAPTERS, NAMESPACES
+from penstock.clients.kubernetes.client import Kube, api_client
+from penstock.clients.kubernetes.kubeconfig import load_configuration
+from penstock.clients.kubernetes.resources import LORA_ADAPTERS, NAMESPACES
 from penstock.local import cluster as clusters
 from penstock.local.install import install_crds
 

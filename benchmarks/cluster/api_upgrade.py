@@ -28,10 +28,10 @@ from tests.support.cluster.service_manifest import service_manifest
 
 from penstock.api.modelroute.kind import KIND as ROUTE_KIND
 from penstock.chart.names import OPERATOR_PORT
-from penstock.clients.clock import monotonic
-from penstock.clients.exposition import Samples
-from penstock.clients.kube import Object, connect
-from penstock.clients.resources import MODEL_ROUTES
+from penstock.clients.kubernetes.client import Object, connect
+from penstock.clients.kubernetes.resources import MODEL_ROUTES
+from penstock.clients.machine.clock import monotonic
+from penstock.clients.pods.exposition import Samples
 from penstock.core.spec.service import API_VERSION
 from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.model import ensure_model

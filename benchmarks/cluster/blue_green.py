@@ -25,9 +25,9 @@ from pathlib import Path
 import aiohttp
 from tests.support.cluster import rollouts
 
-from penstock.clients.clock import monotonic
-from penstock.clients.kube import Kube, Object, connect
-from penstock.clients.resources import INFERENCE_SERVICES, PODS, Resource
+from penstock.clients.kubernetes.client import Kube, Object, connect
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES, PODS, Resource
+from penstock.clients.machine.clock import monotonic
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.stored_status import traffic_of
 from penstock.core.rollout import commands

@@ -37,7 +37,7 @@ from benchmarks.cluster.campaigns.dashboard_queries import (
 )
 from benchmarks.cluster.campaigns.dashboard_run import make_models, play
 
-from penstock.clients.kube import connect
+from penstock.clients.kubernetes.client import connect
 from penstock.demo.load import corpus
 from penstock.demo.model import MODEL_NAME, ensure_model
 from penstock.demo.stage import Stage

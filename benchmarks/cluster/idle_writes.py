@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.cluster.quiet_writes import writes_while_quiet
 
-from penstock.clients.kube import connect
+from penstock.clients.kubernetes.client import connect
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from tests.support.cluster import rollouts
 
-from penstock.clients.kube import Object, connect
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import Object, connect
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage, View

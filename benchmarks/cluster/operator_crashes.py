@@ -16,7 +16,7 @@ from typing import get_args
 
 from tests.support.cluster.crashes import Ending, survive
 
-from penstock.clients.kube import Kube, connect
+from penstock.clients.kubernetes.client import Kube, connect
 from penstock.core.spec.rollout import Strategy
 from penstock.demo.model import ensure_model
 from penstock.local import cluster as clusters

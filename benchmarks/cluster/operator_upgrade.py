@@ -20,14 +20,14 @@ from typing import get_args
 from benchmarks.cluster.campaigns.versions import NEXT, InstalledOperator
 from tests.support.cluster.service_manifest import service_manifest
 
-from penstock.clients.clock import monotonic
-from penstock.clients.kube import Object, connect
-from penstock.clients.resources import (
+from penstock.clients.kubernetes.client import Object, connect
+from penstock.clients.kubernetes.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,
     PODS,
 )
+from penstock.clients.machine.clock import monotonic
 from penstock.core.spec.history import PODS_ANNOTATION, STABLE_ANNOTATION
 from penstock.core.spec.rollout import Strategy
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, TEMPLATE_HASH

@@ -25,7 +25,7 @@ from benchmarks.cluster.spec_runs import KINDS, Outcome, SpecRun
 from tests.support.cluster.engine_agreement import as_manifest
 from tests.support.engine.small_models import make_models
 
-from penstock.clients.kube import Kube, connect
+from penstock.clients.kubernetes.client import Kube, connect
 from penstock.local import cluster as clusters
 from penstock.local.install import install_crds
 

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.support.cluster import rollouts
 
-from penstock.clients.kube import connect
+from penstock.clients.kubernetes.client import connect
 from penstock.demo.load import End, corpus
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage

@@ -19,8 +19,8 @@ from benchmarks.cluster.campaigns.limited_rollout import LimitedRollout, Result
 from benchmarks.cluster.campaigns.scripted_pods import ScriptedPods, create_lost_node
 
 from penstock.cli.rollout_status import console
-from penstock.clients.clock import monotonic
-from penstock.clients.kube import Kube, connect
+from penstock.clients.kubernetes.client import Kube, connect
+from penstock.clients.machine.clock import monotonic
 from penstock.local import cluster as clusters
 from penstock.local.install import install
 

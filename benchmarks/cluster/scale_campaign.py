@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.cluster.scale_under_load import scale_under_load
 
-from penstock.clients.kube import connect
+from penstock.clients.kubernetes.client import connect
 from penstock.demo.load import End, corpus
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage

@@ -24,8 +24,8 @@ from tests.support.cluster.adapter_folders import make_folders
 from tests.support.cluster.foreign_objects import ADAPTER, ROUTE, SERVICE, draw_object, manifest
 from tests.support.cluster.service_manifest import service_manifest
 
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import (
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import (
     INFERENCE_SERVICES,
     LORA_ADAPTERS,
     MODEL_ROUTES,

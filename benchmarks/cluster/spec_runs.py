@@ -16,8 +16,8 @@ from tests.support.cluster.engine_agreement import disagreements
 
 from penstock.api.conversion.convert import InvalidService, to_core
 from penstock.api.inferenceservice.kind import KIND, InferenceServiceSpec
-from penstock.clients.kube import Kube
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.core.manifests.engine_pod import preflight_pod, serve_pod
 from penstock.core.observed.refusal_message import refusal_message
 from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, DRAFT_MOUNT, MODEL_MOUNT

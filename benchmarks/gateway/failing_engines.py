@@ -27,7 +27,7 @@ import aiohttp
 from aiohttp import web
 from benchmarks.gateway.stand import running_gateway
 
-from penstock.clients.clock import monotonic
+from penstock.clients.machine.clock import monotonic
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.settings import GatewaySettings

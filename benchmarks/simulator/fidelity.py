@@ -26,8 +26,8 @@ from penstock.calibration.facts import Facts, facts
 from penstock.calibration.fit import Fit, Sample, fit
 from penstock.calibration.probe import Prober
 from penstock.calibration.sweep import Limits, sweep
-from penstock.clients.clock import monotonic
-from penstock.clients.kube import connect
+from penstock.clients.kubernetes.client import connect
+from penstock.clients.machine.clock import monotonic
 from penstock.core.spec.service import ENGINE_PORT
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage

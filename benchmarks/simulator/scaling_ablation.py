@@ -25,7 +25,7 @@ from benchmarks.simulator.panel.table import Row
 from rich.console import Console
 from rich.table import Table
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 
 OURS = "penstock"
 WHOLE, BASE = "the whole rule", "the base"

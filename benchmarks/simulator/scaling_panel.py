@@ -30,7 +30,7 @@ from benchmarks.simulator.panel.table import (
 )
 from rich.console import Console
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 
 RULES = ("penstock", "keda-queue-guard", "dynamo")
 # The bars: loads that attain, and GPU-hours over those of the best fixed number and of the bound.

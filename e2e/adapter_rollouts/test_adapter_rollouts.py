@@ -10,8 +10,8 @@ import pytest
 import yaml
 from safetensors.torch import load_file, save_file
 
-from penstock.clients.kube import Object
-from penstock.clients.resources import LORA_ADAPTERS
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.resources import LORA_ADAPTERS
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.stage import Stage, poll_until

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from tests.support.cluster.penstock_command import penstock
 
-from penstock.clients.kube import Object
-from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES, LORA_ADAPTERS
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.stage import Stage, poll_until

@@ -15,7 +15,7 @@ from e2e.documentation.code_blocks import CodeBlock, read_blocks
 from e2e.documentation.page_session import PageSession
 
 from penstock.chart.values import values
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 from penstock.local import chat_model
 from penstock.local.binaries import ensure_binaries
 

@@ -10,8 +10,8 @@ import random
 from types import TracebackType
 from typing import Self
 
-from penstock.clients.kube import Kube
-from penstock.clients.resources import PODS, SERVICES
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import PODS, SERVICES
 from penstock.core.observed.pods import ObservedPod
 
 logger = logging.getLogger(__name__)

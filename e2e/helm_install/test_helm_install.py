@@ -18,8 +18,8 @@ from tests.support.cluster.dedicated_pool import change_dedicated_pool
 
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
 from penstock.chart.rendering.templates import CRD_NAMES
-from penstock.clients.kube import connect
-from penstock.clients.resources import CRDS, LEASES, NAMESPACES, PODS
+from penstock.clients.kubernetes.client import connect
+from penstock.clients.kubernetes.resources import CRDS, LEASES, NAMESPACES, PODS
 from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage, poll_until

@@ -16,8 +16,8 @@ from e2e.helm_install.service_proxy import ServiceProxy
 
 from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
 from penstock.chart.version import VERSION
-from penstock.clients.kube import Kube, connect
-from penstock.clients.resources import PODS
+from penstock.clients.kubernetes.client import Kube, connect
+from penstock.clients.kubernetes.resources import PODS
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.spec.service import SERVICE_LABEL
 from penstock.local import chat_model

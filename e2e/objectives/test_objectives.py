@@ -11,7 +11,7 @@ from tests.support.cluster.penstock_command import penstock, run_penstock
 from tests.support.cluster.quiet_writes import writes_while_quiet
 
 from penstock.chart.names import NAMESPACE, OPERATOR
-from penstock.clients.resources import CONFIG_MAPS
+from penstock.clients.kubernetes.resources import CONFIG_MAPS
 from penstock.core.manifests.stored_record import SIZING
 from penstock.core.scaling.recording import Recording
 from penstock.demo.load import End, Load, Workload, corpus

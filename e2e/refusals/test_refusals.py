@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.support.cluster.service_manifest import service_manifest
 
-from penstock.clients.resources import DEPLOYMENTS, PODS
+from penstock.clients.kubernetes.resources import DEPLOYMENTS, PODS
 from penstock.core.spec.service import SERVICE_LABEL
 from penstock.demo.stage import Stage, poll_until
 

@@ -11,9 +11,9 @@ from tests.support.cluster.dedicated_pool import change_dedicated_pool
 
 from penstock.chart.access.rights import CLUSTER_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
-from penstock.clients.clock import monotonic
-from penstock.clients.kube import connect
-from penstock.clients.resources import DEPLOYMENTS
+from penstock.clients.kubernetes.client import connect
+from penstock.clients.kubernetes.resources import DEPLOYMENTS
+from penstock.clients.machine.clock import monotonic
 from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL, Object
 from penstock.demo.load import End, Load, Outcome, Workload, corpus

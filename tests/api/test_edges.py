@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 
-from penstock.clients.kube import Kube
-from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES, SERVICES
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import (
+    DEPLOYMENTS,
+    INFERENCE_SERVICES,
+    MODEL_ROUTES,
+    SERVICES,
+)
 from penstock.errors import Rejected
 
 pytestmark = pytest.mark.cluster

@@ -7,8 +7,8 @@ from tests.chart.value_sets import IMAGE
 
 from penstock.chart.names import USER_EDIT_ROLE, USER_VIEW_ROLE
 from penstock.chart.rendering.install import install_manifests
-from penstock.clients.kube import Kube
-from penstock.clients.resources import ROLE_BINDINGS, Resource
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import ROLE_BINDINGS, Resource
 from penstock.core.spec.service import GROUP
 from penstock.demo.stage import poll_until
 

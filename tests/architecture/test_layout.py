@@ -58,7 +58,7 @@ def tree(tmp_path: Path) -> Path:
         ),
         (
             "operator/penstock/core/routing/pick.py",
-            "import penstock.clients.scrape",
+            "import penstock.clients.pods.scrape",
             "Control plane layers",
         ),
         (
@@ -70,6 +70,16 @@ def tree(tmp_path: Path) -> Path:
             "operator/penstock/chart/gateway/objects.py",
             "import penstock.chart.operator.objects",
             "Layers of the chart",
+        ),
+        (
+            "operator/penstock/clients/kubernetes/resources.py",
+            "import penstock.clients.pods.exposition",
+            "Layers of the clients",
+        ),
+        (
+            "operator/penstock/clients/machine/clock.py",
+            "import penstock.clients.kubernetes.resources",
+            "Layers of the clients",
         ),
         (
             "operator/penstock/gateway/snapshots/builder.py",

@@ -7,8 +7,8 @@ from tests.chart.value_sets import IMAGE, VALUE_SETS
 
 from penstock.chart.rendering.install import install_manifests
 from penstock.chart.values.values import merged
-from penstock.clients.kube import Kube
-from penstock.clients.resources import KINDS, NAMESPACES, PODS
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import KINDS, NAMESPACES, PODS
 from penstock.errors import Forbidden
 
 pytestmark = pytest.mark.cluster

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from penstock.clients.credentials import expiry_times_s
-from penstock.clients.rest_client import api_verb
+from penstock.clients.kubernetes.credentials import expiry_times_s
+from penstock.clients.kubernetes.rest_client import api_verb
 
 PODS = "https://h:6443/api/v1/namespaces/default/pods"
 SERVICES = "https://h/apis/serving.penstock.dev/v1alpha1/namespaces/n/inferenceservices"

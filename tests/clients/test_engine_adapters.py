@@ -6,9 +6,9 @@ import json
 import pytest
 from tests.support.cluster.adapter_engine import adapter_engine
 
-from penstock.clients import engine_adapters
-from penstock.clients.adapter_list import MAX_LIST_BYTES
-from penstock.clients.engine_adapters import MAX_LISTS, EngineAdapters, EngineFailure
+from penstock.clients.pods import engine_adapters
+from penstock.clients.pods.adapter_list import MAX_LIST_BYTES
+from penstock.clients.pods.engine_adapters import MAX_LISTS, EngineAdapters, EngineFailure
 from penstock.core.adapters.replica import Copy
 
 NAME = "sql@3f2a1b9c"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.clients.kube import lines
+from penstock.clients.kubernetes.client import lines
 
 
 class Content:

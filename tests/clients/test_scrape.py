@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp.test_utils import unused_port
 
-from penstock.clients.clock import steady
-from penstock.clients.scrape import MAX_METRICS_BYTES, MAX_SCRAPES, Scraper
+from penstock.clients.machine.clock import steady
+from penstock.clients.pods.scrape import MAX_METRICS_BYTES, MAX_SCRAPES, Scraper
 from penstock.core.scaling.signals import Missing
 
 

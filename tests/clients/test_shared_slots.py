@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.clients.shared_slots import SharedSlots
+from penstock.clients.pods.shared_slots import SharedSlots
 
 
 class Holders:

@@ -8,7 +8,7 @@ from tests.controller import version_skew
 from tests.controller.disruption_budgets import listed_budgets
 
 from penstock.api.generation.crdgen import inference_service_crd
-from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Resource
+from penstock.clients.kubernetes.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Resource
 from penstock.controller.names.model_names import ModelNames
 from penstock.controller.services.reconciler import Reconciler
 from penstock.core.rollout import commands

@@ -1,7 +1,7 @@
 """PodDisruptionBudgets as the reconciler is given them, here without a watch."""
 
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import DISRUPTION_BUDGETS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import DISRUPTION_BUDGETS
 from penstock.controller.services.reader import Budgets
 
 

@@ -10,7 +10,7 @@ import pytest
 from aiohttp.test_utils import unused_port
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.demo.stage import poll_until
 from penstock.observability.metrics import gateway, operator
 from penstock.observability.metrics.operator_labels import VERB

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.clients.kube import Kube
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.demo.stage import poll_until
 from penstock.local.cluster import Cluster
 from penstock.observability import logs

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.support.cluster.crashes import moments, survive
 
-from penstock.clients.kube import Kube
+from penstock.clients.kubernetes.client import Kube
 from penstock.demo.model import ensure_model
 from penstock.local.cluster import Cluster
 

@@ -6,7 +6,7 @@ import copy
 import pytest
 
 from penstock.api.generation.crdgen import inference_service_crd
-from penstock.clients.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
+from penstock.clients.kubernetes.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
 from penstock.core.observed.state_record import ANNOTATION, StateRecord
 
 pytestmark = pytest.mark.cluster

@@ -8,7 +8,7 @@ import pytest
 from tests.controller.version_skew import NEW, lasting_state, newer_crd, settle
 
 from penstock.api.generation.crdgen import inference_service_crd
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 
 pytestmark = pytest.mark.cluster
 

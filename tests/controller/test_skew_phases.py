@@ -6,7 +6,7 @@ import pytest
 from tests.controller.version_skew import lasting_state, newer_crd, settle, whole_state
 
 from penstock.api.generation.crdgen import inference_service_crd
-from penstock.clients.resources import PODS
+from penstock.clients.kubernetes.resources import PODS
 
 pytestmark = pytest.mark.cluster
 

@@ -10,7 +10,7 @@ from penstock.api.conversion import convert
 from penstock.api.generation.crdgen import inference_service_crd
 from penstock.api.inferenceservice.engine import Engine
 from penstock.api.inferenceservice.kind import InferenceServiceSpec
-from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES
+from penstock.clients.kubernetes.resources import DEPLOYMENTS, INFERENCE_SERVICES
 from penstock.core.spec import fields as spec_fields
 from penstock.core.spec.fields import REVISION_FIELDS, RevisionField
 from penstock.errors import Rejected

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from tests.support.service_spec import pod_resources, service_spec
 
-from penstock.clients import stats_report
-from penstock.clients.scrape import Scraper
+from penstock.clients.pods import stats_report
+from penstock.clients.pods.scrape import Scraper
 from penstock.controller.http.recorder import Recorder
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.metrics import OperatorMetrics

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from penstock.clients import scrape as scraping
-from penstock.clients.scrape import MAX_SCRAPES, Scraper
+from penstock.clients.pods import scrape as scraping
+from penstock.clients.pods.scrape import MAX_SCRAPES, Scraper
 from penstock.core.scaling.signals import Missing
 
 NO_METRICS = Missing("p", "vllm:num_requests_running is absent")

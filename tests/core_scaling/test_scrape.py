@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.clients import stats_report
-from penstock.clients.scrape import Scraper, parse
+from penstock.clients.pods import stats_report
+from penstock.clients.pods.scrape import Scraper, parse
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
 from penstock.core.scaling.signals import CacheSettings, EngineReading, Histogram, Missing
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 from penstock.local.binaries import ensure_folder
 
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.engine.interpreted_tests import passes_interpreted
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 
 KERNEL_TESTS = Path(__file__).parent / "kernels"
 

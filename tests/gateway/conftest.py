@@ -16,7 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.gateway.engine_answers import CHUNKS, DONE
 
-from penstock.clients.clock import monotonic
+from penstock.clients.machine.clock import monotonic
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.app import Gateway
@@ -302,7 +302,7 @@ async def no_unseen_errors() -> AsyncIterator[None]:
 @pytest.fixture(autouse=True)
 def fresh_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each scrape have the values of its time."""
-    monkeypatch.setattr("penstock.clients.metrics_page.MAX_AGE_S", 0.0)
+    monkeypatch.setattr("penstock.clients.metrics.page.MAX_AGE_S", 0.0)
 
 
 @pytest.fixture(name="until")

@@ -95,7 +95,7 @@ async def test_probes_are_answered_until_the_last_stream_has_ended(
 async def test_scrapes_at_the_same_time_share_a_page(start_gateway, monkeypatch):
     front = await start_gateway()
     metrics, rendered = front.gateway.state.metrics, []
-    monkeypatch.setattr("penstock.clients.metrics_page.MAX_AGE_S", 3600.0)
+    monkeypatch.setattr("penstock.clients.metrics.page.MAX_AGE_S", 3600.0)
     render = metrics.metric_set.render
     monkeypatch.setattr(
         metrics.metric_set, "render", lambda accept: [rendered.append(accept), render(accept)][1]

@@ -9,8 +9,8 @@ import pytest
 from tests.engine_server import launched_engine
 
 from penstock.api.conversion.convert import to_core
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import PODS, VOLUME_CLAIMS, VOLUMES
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import PODS, VOLUME_CLAIMS, VOLUMES
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.manifests.engine_pod import serve_pod
 from penstock.core.spec.service import ENGINE_PORT

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.local.api_server import ApiServer, penstock
 
-from penstock.clients.kubeconfig import current_namespace, load_configuration
+from penstock.clients.kubernetes.kubeconfig import current_namespace, load_configuration
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import CONFIG_MAPS, PODS, SECRETS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import CONFIG_MAPS, PODS, SECRETS
 from penstock.demo.kubectl import Kubectl
 from penstock.demo.stage import poll_until
 from penstock.errors import NotFound
@@ -172,7 +172,7 @@ async def test_a_missing_volume_keeps_the_pod_pending_with_an_event(
     await kube.create(PODS, namespace, pod("pending", SERVER, volumes=volumes))
 
     async def has_event() -> bool:
-        from penstock.clients.resources import EVENTS
+        from penstock.clients.kubernetes.resources import EVENTS
 
         events, _ = await kube.list(EVENTS, namespace)
         return any(e["reason"] == "FailedMount" and "nowhere" in e["message"] for e in events)

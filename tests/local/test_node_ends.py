@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import CONFIG_MAPS, EVENTS, PODS, SECRETS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import CONFIG_MAPS, EVENTS, PODS, SECRETS
 from penstock.demo.kubectl import Kubectl, KubectlError
 from penstock.demo.stage import poll_until
 from penstock.local import processes

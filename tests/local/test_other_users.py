@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.clients.kube import connect
-from penstock.clients.resources import PODS, SECRETS
+from penstock.clients.kubernetes.client import connect
+from penstock.clients.kubernetes.resources import PODS, SECRETS
 from penstock.demo.stage import poll_until
 from penstock.local import cluster as clusters
 from penstock.local import processes

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.clients.clock import sleep
+from penstock.clients.machine.clock import sleep
 from penstock.local import cluster as clusters
 from penstock.local import processes, record
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from penstock.clients.kube import Kube, connect
-from penstock.clients.resources import PODS
-from penstock.clients.rest_client import SocketTracker
+from penstock.clients.kubernetes.client import Kube, connect
+from penstock.clients.kubernetes.resources import PODS
+from penstock.clients.kubernetes.rest_client import SocketTracker
 from penstock.local.pki import Authority
 
 ANSWER = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from penstock.clients.kube import connect
-from penstock.clients.resources import CONFIG_MAPS
+from penstock.clients.kubernetes.client import connect
+from penstock.clients.kubernetes.resources import CONFIG_MAPS
 from penstock.local import cluster as clusters
 from penstock.local import processes
 from penstock.local.cluster import Cluster

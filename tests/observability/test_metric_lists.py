@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.clients.metric_set import MetricSet
+from penstock.clients.metrics.metric_set import MetricSet
 from penstock.observability.metrics import gateway, operator
 from penstock.observability.metrics.operator_labels import LOOP
 

@@ -6,10 +6,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from penstock.clients import prometheus as gates
-from penstock.clients.clock import monotonic
-from penstock.clients.prometheus import Prometheus
-from penstock.clients.promql import QueryLimits
+from penstock.clients.machine.clock import monotonic
+from penstock.clients.prometheus import metric_gates as gates
+from penstock.clients.prometheus.metric_gates import Prometheus
+from penstock.clients.prometheus.promql import QueryLimits
 from penstock.core.canary.metric_gate import QueryFailure
 
 HASTE = QueryLimits(timeout_s=0.5, max_bytes=gates.LIMITS.max_bytes)

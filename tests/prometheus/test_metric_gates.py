@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.clients.prometheus import Prometheus
+from penstock.clients.prometheus.metric_gates import Prometheus
 from penstock.controller.canary.metric_queries import MetricQueries
 from penstock.core.spec.metric_gate import MetricGate
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from penstock.clients.resources import INFERENCE_SERVICES, PODS
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES, PODS
 from penstock.core.spec.service import PREFLIGHT, ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.demo.stage import poll_until
 

@@ -7,10 +7,10 @@ import pytest
 
 from penstock.api.conversion.convert import to_core
 from penstock.api.inferenceservice.kind import KIND
-from penstock.clients.clock import steady
-from penstock.clients.prometheus_scraper import PODS_PER_QUERY, PrometheusScraper, readings
-from penstock.clients.promql import Server
-from penstock.clients.scrape import Scraper
+from penstock.clients.machine.clock import steady
+from penstock.clients.pods.scrape import Scraper
+from penstock.clients.prometheus.promql import Server
+from penstock.clients.prometheus.scraper import PODS_PER_QUERY, PrometheusScraper, readings
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.metrics import OperatorMetrics
 from penstock.controller.scaling.observer import Observer

@@ -8,9 +8,9 @@ import typer
 from aiohttp import web
 
 from penstock.cli.prometheus_options import prometheus as server_of
-from penstock.clients.clock import steady
-from penstock.clients.prometheus_scraper import PrometheusScraper
-from penstock.clients.promql import Server
+from penstock.clients.machine.clock import steady
+from penstock.clients.prometheus.promql import Server
+from penstock.clients.prometheus.scraper import PrometheusScraper
 from penstock.core.scaling.signals import EngineReading
 from penstock.local.pki import Authority
 

@@ -16,7 +16,7 @@ import transformers
 from benchmarks.engine.greedy_equality import reference
 from tests.support.engine.verdicts import Reference
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 from penstock.local import chat_model
 from penstock_engine.text.tokens import Tokenizer
 

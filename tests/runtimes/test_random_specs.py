@@ -9,7 +9,7 @@ from tests.runtimes.service_engine import preflight
 from tests.support.cluster.engine_agreement import as_manifest
 from tests.support.engine.small_models import make_models
 
-from penstock.clients.kube import connect
+from penstock.clients.kubernetes.client import connect
 from penstock.local.cluster import Cluster
 
 SEED, NUMBERS = 14, range(8)

@@ -16,7 +16,7 @@ from tests.support.cluster.adapted_service import (
 )
 from tests.support.cluster.adapter_folders import BROKEN
 
-from penstock.clients.clock import monotonic
+from penstock.clients.machine.clock import monotonic
 from penstock.core.spec.service import Object
 from penstock.demo.stage import Stage, poll_until
 from penstock.local.models_claim import folder_claim

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.cluster.campaigns.dashboard_queries import Panel, Series
 
-from penstock.clients.pyplot import pyplot
+from penstock.clients.machine.pyplot import pyplot
 
 COLUMNS = 24
 INCHES_PER_COLUMN, INCHES_PER_ROW = 0.85, 0.42

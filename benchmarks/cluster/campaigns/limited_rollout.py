@@ -20,9 +20,8 @@ from tests.support.cluster.service_manifest import service_manifest
 from penstock.cli import rollout_revisions
 from penstock.cli.rollout_status import follow
 from penstock.cli.rollout_target import Refused, RolloutTarget
-from penstock.clients.clock import monotonic
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import (
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import (
     DEPLOYMENTS,
     INFERENCE_SERVICES,
     NAMESPACES,
@@ -31,6 +30,7 @@ from penstock.clients.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
+from penstock.clients.machine.clock import monotonic
 from penstock.core.observed.rollout_phases import SETTLED_PHASES
 from penstock.core.rollout import commands
 from penstock.core.rollout.deadlines import REMOVAL_S

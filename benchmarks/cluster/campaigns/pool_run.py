@@ -18,7 +18,7 @@ from tests.support.cluster.adapted_service import (
 from tests.support.cluster.broken_adapters import BROKEN, MAX_RANK, make_broken
 
 from penstock.chart.names import NAMESPACE, OPERATOR
-from penstock.clients.clock import monotonic
+from penstock.clients.machine.clock import monotonic
 from penstock.core.spec.service import Object
 from penstock.demo.stage import Stage, poll_until
 from penstock.local import faults

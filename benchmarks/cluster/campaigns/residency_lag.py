@@ -4,7 +4,7 @@ import asyncio
 
 from tests.support.cluster.adapted_service import AdaptedService
 
-from penstock.clients.clock import monotonic
+from penstock.clients.machine.clock import monotonic
 
 INTERVAL_S = 0.1
 

@@ -10,7 +10,7 @@ import aiohttp
 from tests.support.cluster.rollouts import release
 from tests.support.cluster.service_manifest import service_manifest
 
-from penstock.clients.clock import monotonic
+from penstock.clients.machine.clock import monotonic
 from penstock.core.spec.service import Object
 from penstock.demo.load import End, Load, Workload
 from penstock.demo.stage import Stage, View

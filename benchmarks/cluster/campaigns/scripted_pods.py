@@ -5,9 +5,9 @@ import contextlib
 
 from benchmarks.cluster.campaigns.phase_cases import NO_SCHEDULER
 
-from penstock.clients.clock import unix_time
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import NODES, PODS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import NODES, PODS
+from penstock.clients.machine.clock import unix_time
 from penstock.core.formats.timestamps import parse_timestamp, timestamp
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.errors import KubeError, NotFound

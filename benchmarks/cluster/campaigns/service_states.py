@@ -7,9 +7,14 @@ from typing import Any, Literal, get_args
 
 import aiohttp
 
-from penstock.clients import stats_report
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES, PODS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import (
+    DEPLOYMENTS,
+    INFERENCE_SERVICES,
+    MODEL_ROUTES,
+    PODS,
+)
+from penstock.clients.pods import stats_report
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.gateway.snapshots import builder as snapshot_builder
 from penstock.local.record import Cluster

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from benchmarks.cluster.campaigns.phase_cases import NO_SCHEDULER, Case, Step
 from tests.support.cluster.service_manifest import service_manifest
 
-from penstock.clients.kube import Object
-from penstock.clients.resources import INFERENCE_SERVICES, PODS
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES, PODS
 from penstock.core.spec.service import SERVICE_LABEL
 from penstock.demo.stage import Stage, poll_until
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import yaml
 
 from penstock.chart.names import NAMESPACE, OPERATOR
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, LEASES, PODS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import DEPLOYMENTS, INFERENCE_SERVICES, LEASES, PODS
 from penstock.demo.stage import poll_until
 from penstock.errors import Rejected
 from penstock.local.install import MANAGER

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 
 VERSION = "0.32.0"
 TORCH = "torch==2.13.0"

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.simulator.frontier.search import OURS, Point, Result
 from rich.table import Table
 
-from penstock.clients.pyplot import pyplot
+from penstock.clients.machine.pyplot import pyplot
 from penstock.sim.baselines.registry import Knob
 from penstock.sim.report import Estimate
 

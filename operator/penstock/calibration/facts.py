@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import httpx
 
 from penstock.calibration.probe import ProbeFailed
-from penstock.clients.exposition import Samples, label
+from penstock.clients.pods.exposition import Samples, label
 from penstock_engine.contract.metric_specs import CACHE_CONFIG, MAX_BATCHED_TOKENS, MAX_SEQS
 
 

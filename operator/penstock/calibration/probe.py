@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from penstock.clients.clock import monotonic
+from penstock.clients.machine.clock import monotonic
 
 # Token ids that every vocabulary has, above the special tokens of most.
 FIRST_TOKEN_ID, LAST_TOKEN_ID = 300, 900

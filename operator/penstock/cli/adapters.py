@@ -14,10 +14,10 @@ from penstock.cli.adapter_report import AdapterReport, adapter_report
 from penstock.cli.exit_status import exit_status
 from penstock.cli.namespace_options import Namespace, OperatorNamespace
 from penstock.cli.terminal import make_console
-from penstock.clients.clock import unix_time
-from penstock.clients.kube import Kube, Object, connect
-from penstock.clients.leader import placement
-from penstock.clients.resources import LORA_ADAPTERS
+from penstock.clients.kubernetes.client import Kube, Object, connect
+from penstock.clients.kubernetes.leader import placement
+from penstock.clients.kubernetes.resources import LORA_ADAPTERS
+from penstock.clients.machine.clock import unix_time
 from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.adapters.pool import PoolStatus
 from penstock.core.formats.timestamps import timestamp

@@ -15,9 +15,9 @@ from penstock.cli.exit_status import exit_status
 from penstock.cli.namespace_options import Namespace, OperatorNamespace
 from penstock.cli.record import MARGIN_S, announce_wait
 from penstock.cli.terminal import make_console
-from penstock.clients.kube import Kube, connect
-from penstock.clients.leader import recording
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import Kube, connect
+from penstock.clients.kubernetes.leader import recording
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.scaling.recording import AnyTick, Recording
 from penstock.core.scaling.rule import Decision

@@ -7,7 +7,7 @@ import uvicorn
 
 from penstock.cli import gateway_options as option
 from penstock.cli.log_options import LogFormatOption, LogLevelOption
-from penstock.clients.logs import configure as configure_logs
+from penstock.clients.machine.logs import configure as configure_logs
 from penstock.errors import KubeError
 from penstock.gateway.server import serve
 from penstock.gateway.settings import GatewaySettings

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.clients.logs import LogFormat, LogLevel
+from penstock.clients.machine.logs import LogFormat, LogLevel
 
 LogFormatOption = Annotated[
     LogFormat | None,

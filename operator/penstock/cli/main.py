@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 import typer
 
-from penstock.clients.deep_objects import allow_deep_objects
+from penstock.clients.kubernetes.deep_objects import allow_deep_objects
 
 # Headings of the help text, each for one kind of reader.
 USE = "Use"

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.clients.kubeconfig import current_namespace
+from penstock.clients.kubernetes.kubeconfig import current_namespace
 
 Namespace = Annotated[
     str,

@@ -17,7 +17,7 @@ from penstock.cli.prometheus_options import (
     PrometheusUrl,
     prometheus,
 )
-from penstock.clients.logs import configure as configure_logs
+from penstock.clients.machine.logs import configure as configure_logs
 from penstock.controller.app import run as run_operator
 from penstock.controller.process.settings import Settings
 from penstock.core.manifests.allowed_pods import PodLimits

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from penstock.clients.promql import Server
+from penstock.clients.prometheus.promql import Server
 
 MetricsHosts = Annotated[
     list[str] | None,

@@ -12,10 +12,10 @@ from penstock.chart.names import LEASE_NAME
 from penstock.cli.exit_status import exit_status
 from penstock.cli.namespace_options import Namespace, OperatorNamespace
 from penstock.cli.output_file import require_writable
-from penstock.clients.clock import monotonic
-from penstock.clients.kube import connect
-from penstock.clients.leader import recording
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import connect
+from penstock.clients.kubernetes.leader import recording
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
+from penstock.clients.machine.clock import monotonic
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.errors import KubeError
 

@@ -14,7 +14,7 @@ from penstock.cli.rollout_evidence import print_by_bin, print_by_tenant, read_tr
 from penstock.cli.rollout_revisions import MANAGER
 from penstock.cli.rollout_status import console, follow
 from penstock.cli.rollout_target import Refused, RolloutTarget, parse_target
-from penstock.clients.kube import Kube, Object, connect
+from penstock.clients.kubernetes.client import Kube, Object, connect
 from penstock.core.observed.rollout_phases import PHASES, Phase
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands

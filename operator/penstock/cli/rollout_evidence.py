@@ -4,8 +4,8 @@ from rich.table import Table
 
 from penstock.cli.rollout_status import console, percent
 from penstock.cli.rollout_target import RolloutTarget
-from penstock.clients.kube import Kube
-from penstock.clients.resources import CONFIG_MAPS
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import CONFIG_MAPS
 from penstock.core.canary.counts import Counts
 from penstock.core.manifests.stored_record import TRIAL
 from penstock.core.rollout.by_prompt_length import MeanPair, compare_by_prompt_length

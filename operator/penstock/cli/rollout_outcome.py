@@ -1,6 +1,6 @@
 """The outcome of a rollout, as the conditions of its object say it."""
 
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
 from penstock.core.observed.rollout_phases import SETTLED_PHASES
 from penstock.core.rollout import commands
 

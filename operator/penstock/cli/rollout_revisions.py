@@ -8,9 +8,9 @@ from penstock.api.conversion.past_specs import accepted_spec, spec_of_revision
 from penstock.cli.rollout_status import console, follow
 from penstock.cli.rollout_target import Refused, RolloutTarget
 from penstock.cli.rollout_versions import print_versions, undo_patch
-from penstock.clients.clock import unix_time
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import CONTROLLER_REVISIONS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import CONTROLLER_REVISIONS
+from penstock.clients.machine.clock import unix_time
 from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.accepted_spec import spec_valid, with_accepted_spec

@@ -10,8 +10,8 @@ from penstock.api.conversion.past_specs import accepted_spec
 from penstock.cli.rollout_outcome import rollout_outcome
 from penstock.cli.rollout_target import RolloutTarget
 from penstock.cli.terminal import make_console
-from penstock.clients.clock import monotonic, unix_time
-from penstock.clients.kube import Kube, Object
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.rollout_phases import PHASES_THAT_USERS_END, SETTLED_PHASES
 from penstock.core.observed.stored_status import stored_status

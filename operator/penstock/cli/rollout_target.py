@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS, Resource
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES, LORA_ADAPTERS, Resource
 from penstock.core.manifests.stored_record import adapter_prefix
 
 # As kubectl names them.

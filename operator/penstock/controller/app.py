@@ -2,8 +2,8 @@
 
 import asyncio
 
-from penstock.clients.kube import Kube, api_client
-from penstock.clients.kubeconfig import load_configuration
+from penstock.clients.kubernetes.client import Kube, api_client
+from penstock.clients.kubernetes.kubeconfig import load_configuration
 from penstock.controller.election.election import Election, join_election
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import Recorder

@@ -8,13 +8,13 @@ import kopf
 from kubernetes.aio import client
 
 from penstock.chart.names import gateway_url
-from penstock.clients.clock import steady
-from penstock.clients.engine_adapters import EngineAdapters
-from penstock.clients.informer import Key
-from penstock.clients.kube import Kube, Object
-from penstock.clients.prometheus import Prometheus
-from penstock.clients.prometheus_scraper import PrometheusScraper
-from penstock.clients.scrape import Scraper
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.machine.clock import steady
+from penstock.clients.pods.engine_adapters import EngineAdapters
+from penstock.clients.pods.scrape import Scraper
+from penstock.clients.prometheus.metric_gates import Prometheus
+from penstock.clients.prometheus.scraper import PrometheusScraper
 from penstock.controller.adapters.metrics import AdapterMetrics
 from penstock.controller.adapters.placer import AdapterPlacer, Sources
 from penstock.controller.adapters.rollouts import RolloutSources

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aiohttp
 
-from penstock.clients.resources import LORA_ADAPTERS
+from penstock.clients.kubernetes.resources import LORA_ADAPTERS
 from penstock.demo.errors import StoryFailed
 from penstock.demo.narrator import Narrator
 from penstock.demo.stage import Stage, poll_until

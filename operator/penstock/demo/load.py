@@ -12,7 +12,7 @@ from typing import Self
 
 import aiohttp
 
-from penstock.clients.clock import monotonic
+from penstock.clients.machine.clock import monotonic
 
 
 class End(StrEnum):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 from penstock.local.locks import file_lock
 
 MODEL_NAME = "penstock-tiny"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.clients.clock import monotonic
+from penstock.clients.machine.clock import monotonic
 from penstock.demo.model import MODEL_NAME, ensure_adapters, ensure_model
 from penstock.demo.narrator import Narrator
 from penstock.local import chat_model

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import yaml
 
-from penstock.clients.clock import monotonic, steady
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import (
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,
     PODS,
 )
-from penstock.clients.scrape import Scraper
+from penstock.clients.machine.clock import monotonic, steady
+from penstock.clients.pods.scrape import Scraper
 from penstock.core.formats.addresses import host_port
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.scaling.signals import EngineReading

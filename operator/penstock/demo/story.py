@@ -8,8 +8,8 @@ from pathlib import Path
 import aiohttp
 from rich.console import Console
 
-from penstock.clients.clock import monotonic
-from penstock.clients.kube import connect
+from penstock.clients.kubernetes.client import connect
+from penstock.clients.machine.clock import monotonic
 from penstock.demo.adapters import show_adapters
 from penstock.demo.errors import StoryFailed
 from penstock.demo.load import End, Load, Outcome, Workload, corpus

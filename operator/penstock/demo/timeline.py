@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.clients.pyplot import pyplot
+from penstock.clients.machine.pyplot import pyplot
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from penstock.clients.clock import monotonic
-from penstock.clients.logs import fields
+from penstock.clients.machine.clock import monotonic
+from penstock.clients.machine.logs import fields
 from penstock.core.routing.apis import APIS, Api
 from penstock.gateway.apis.errors import RequestError, error_body
 from penstock.gateway.apis.model_list import ModelList, model

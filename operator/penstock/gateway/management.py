@@ -5,8 +5,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from penstock.clients import stats_report
-from penstock.clients.metrics_page import MetricsPage
+from penstock.clients.metrics.page import MetricsPage
+from penstock.clients.pods import stats_report
 from penstock.gateway.state.gateway_state import GatewayState
 
 

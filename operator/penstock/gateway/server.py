@@ -5,7 +5,7 @@ import logging
 import signal
 from typing import TYPE_CHECKING
 
-from penstock.clients.kube import connect
+from penstock.clients.kubernetes.client import connect
 from penstock.gateway.app import Gateway
 from penstock.gateway.http.open_files import fit_connections
 from penstock.gateway.http.servers import (

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 from penstock.local.download import DownloadFailed, download
 from penstock.local.gobuild import build
 from penstock.local.installed import find_installed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 from penstock.local.locks import file_lock
 from penstock.local.startup import Say
 

@@ -9,9 +9,9 @@ from penstock.api.generation.crdgen import crds
 from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
 from penstock.chart.rendering.install import install_manifests
 from penstock.chart.values.values import merged
-from penstock.clients.clock import monotonic
-from penstock.clients.kube import Kube, connect
-from penstock.clients.resources import DEPLOYMENTS, KINDS
+from penstock.clients.kubernetes.client import Kube, connect
+from penstock.clients.kubernetes.resources import DEPLOYMENTS, KINDS
+from penstock.clients.machine.clock import monotonic
 from penstock.errors import KubeError, NotFound, Transient
 from penstock.local.cluster import Cluster, ClusterError, Say
 from penstock.local.models_claim import models_claim

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from penstock.clients.clock import sleep
+from penstock.clients.machine.clock import sleep
 
 CLUSTER_ID = "PENSTOCK_LOCAL_CLUSTER_ID"
 COMPONENT = "PENSTOCK_LOCAL_COMPONENT"

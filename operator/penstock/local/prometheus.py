@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 from penstock.local.binaries import ensure_folder
 from penstock.local.download import DownloadFailed, download_archived, machine
 from penstock.local.gobuild import Go, require_go

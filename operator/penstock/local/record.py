@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 
 RECORD = "cluster.json"
 GATEWAY_PORT, GATEWAY_MANAGEMENT_PORT = 8080, 8082

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from penstock.clients.clock import monotonic, sleep
+from penstock.clients.machine.clock import monotonic, sleep
 from penstock.local import components, processes
 from penstock.local.pki import Authority, write_signing_key
 from penstock.local.record import Cluster, ClusterError, write_private

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from penstock.clients.pyplot import pyplot
+from penstock.clients.machine.pyplot import pyplot
 from penstock.core.spec.objectives import UNBOUNDED_S
 from penstock.sim.report import changes
 from penstock.sim.run import Run

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from penstock.api.generation.crdgen import schema_of
 from penstock.api.inferenceservice.kind import KIND, InferenceServiceSpec
-from penstock.clients.kube import Kube, connect
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import Kube, connect
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.core.spec.service import API_VERSION
 from penstock.errors import Rejected
 from penstock.local.cluster import Cluster

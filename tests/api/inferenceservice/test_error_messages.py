@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from penstock.api.conversion.convert import InvalidService, parse_service, to_core
 from penstock.api.inferenceservice.kind import KIND, InferenceServiceSpec
 from penstock.api.inferenceservice.resources import MIN_MEMORY
-from penstock.clients.kube import Kube
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.core.formats.quantity import parse_quantity
 from penstock.core.spec.service import API_VERSION
 from penstock.errors import Rejected

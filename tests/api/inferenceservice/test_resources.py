@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from penstock.api.inferenceservice.kind import KIND
 from penstock.api.inferenceservice.resources import Resources
-from penstock.clients.kube import Kube
-from penstock.clients.resources import INFERENCE_SERVICES, PODS, Resource
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES, PODS, Resource
 from penstock.core.spec.service import API_VERSION
 from penstock.errors import KubeError
 

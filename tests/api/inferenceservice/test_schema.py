@@ -18,8 +18,8 @@ from tests.api.inferenceservice.refused_specs import (
 
 from penstock.api.generation.crdgen import UnsupportedSchema, crds, inference_service_crd, schema_of
 from penstock.api.inferenceservice.kind import InferenceServiceSpec
-from penstock.clients.kube import Kube
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.errors import NotFound, Rejected
 
 

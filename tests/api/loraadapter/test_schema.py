@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from penstock.api.loraadapter.kind import LoraAdapterSpec
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import LORA_ADAPTERS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import LORA_ADAPTERS
 from penstock.core.spec.service import API_VERSION
 from penstock.errors import Rejected
 

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from penstock.api.modelroute.kind import ModelRouteSpec
-from penstock.clients.kube import Kube
-from penstock.clients.resources import MODEL_ROUTES
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import MODEL_ROUTES
 from penstock.core.spec.service import API_VERSION
 from penstock.errors import Rejected
 

@@ -18,8 +18,8 @@ from penstock.api.schema.scalars import (
     Quantity,
     decimal,
 )
-from penstock.clients.kube import Kube
-from penstock.clients.resources import CRDS, DEPLOYMENTS, PODS, Resource
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import CRDS, DEPLOYMENTS, PODS, Resource
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.errors import KubeError, NotFound, Rejected
 

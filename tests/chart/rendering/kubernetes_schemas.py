@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 from penstock.local.binaries import ensure_folder
 
 PINNED = Path(__file__).parents[3] / "requirements" / "kubernetes-schemas.txt"

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 from tests.support.cluster.adapter_stand import AdapterStand, adapter_stand, engine_name
 
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.errors import NotFound
 
 SQL = engine_name("sql")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.clients.engine_adapters import EngineFailure
+from penstock.clients.pods.engine_adapters import EngineFailure
 from penstock.controller.adapters.copy_changes import Change, CopyChanges
 from penstock.controller.adapters.lora_pods import LoraPod
 from penstock.controller.process.failures import Failures

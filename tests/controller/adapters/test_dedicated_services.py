@@ -18,8 +18,13 @@ from tests.support.cluster.adapter_stand import SERVICE, AdapterStand
 
 from penstock.cli import rollout_revisions
 from penstock.cli.rollout_target import Refused, parse_target
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS, RESOURCE_QUOTAS, Resource
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import (
+    INFERENCE_SERVICES,
+    LORA_ADAPTERS,
+    RESOURCE_QUOTAS,
+    Resource,
+)
 from penstock.controller.adapters import dedicated_services
 from penstock.errors import Rejected
 

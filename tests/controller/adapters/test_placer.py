@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from tests.support.cluster.adapter_stand import AdapterStand, adapter_stand, engine_name, uri_of
 
-from penstock.clients.resources import LORA_ADAPTERS
+from penstock.clients.kubernetes.resources import LORA_ADAPTERS
 from penstock.controller.adapters.metrics import AdapterMetrics
 from penstock.controller.http.placements import PATH, Placements
 from penstock.core.adapters.demand import AdapterCounts

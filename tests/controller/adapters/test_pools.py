@@ -17,9 +17,9 @@ from tests.controller.adapters.pool_stand import (
 )
 from tests.support.cluster.adapter_stand import SERVICE, AdapterStand, engine_name
 
-from penstock.clients.clock import unix_time
-from penstock.clients.kube import Kube
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
+from penstock.clients.machine.clock import unix_time
 from penstock.controller.adapters import pools as adapter_pools
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.rollout.routes import GATEWAY_TIMEOUT_S

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from penstock.clients.engine_adapters import MAX_LISTS, EngineAdapters
+from penstock.clients.pods.engine_adapters import MAX_LISTS, EngineAdapters
 from penstock.controller.adapters.lora_pods import LoraPod
 from penstock.controller.adapters.residency import Residency
 from penstock.controller.process.failures import Failures

@@ -9,7 +9,7 @@ from penstock.cli import rollout_revisions
 from penstock.cli.rollout_evidence import read_trial
 from penstock.cli.rollout_status import follow
 from penstock.cli.rollout_target import Refused, parse_target
-from penstock.clients.resources import LORA_ADAPTERS
+from penstock.clients.kubernetes.resources import LORA_ADAPTERS
 from penstock.controller.adapters.metrics import AdapterMetrics
 from penstock.controller.canary.judge import Judge, Judgement
 from penstock.controller.canary.metric_queries import MetricQueries

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.clients.engine_adapters import Copies, EngineFailure
+from penstock.clients.pods.engine_adapters import Copies, EngineFailure
 from penstock.controller.adapters.copy_changes import Change
 from penstock.controller.adapters.lora_pods import LoraPod
 from penstock.controller.adapters.service import AdapterService, ServiceInputs

@@ -7,8 +7,8 @@ import pytest
 from kubernetes.aio import client
 from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 
-from penstock.clients.kube import MIN_WRITE_S, Kube
-from penstock.clients.resources import CONFIG_MAPS
+from penstock.clients.kubernetes.client import MIN_WRITE_S, Kube
+from penstock.clients.kubernetes.resources import CONFIG_MAPS
 from penstock.controller.election import lease as leases
 from penstock.controller.election.lease import LEASE_S, SAFETY_S, Lease
 from penstock.controller.process.failures import Failures

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.clients.kube import Kube
-from penstock.clients.resources import (
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import (
     CLUSTER_ROLE_BINDINGS,
     INFERENCE_SERVICES,
     LEASES,

@@ -2,8 +2,8 @@
 
 import socket
 
-from penstock.clients.kube import Kube
-from penstock.clients.resources import LEASES, PODS
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import LEASES, PODS
 
 
 def outer_address() -> str | None:

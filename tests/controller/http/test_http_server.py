@@ -2,7 +2,7 @@
 
 import asyncio
 
-from penstock.clients.http_server import MAX_CONNECTIONS, serving
+from penstock.clients.metrics.http_server import MAX_CONNECTIONS, serving
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import Recorder
 from penstock.controller.http.server import OperatorEndpoints
@@ -40,7 +40,7 @@ async def test_probe_is_answered_while_a_client_opens_all_connections_it_can():
 
 
 async def test_open_requests_are_cut_off_at_the_end(monkeypatch):
-    monkeypatch.setattr("penstock.clients.http_server.LAST_ANSWERS_S", 0.01)
+    monkeypatch.setattr("penstock.clients.metrics.http_server.LAST_ANSWERS_S", 0.01)
     has_begun = asyncio.Event()
 
     async def app(scope, receive, send):

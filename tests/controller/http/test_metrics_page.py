@@ -7,8 +7,8 @@ import aiohttp
 import pytest
 from prometheus_client.registry import Collector
 
-from penstock.clients import metrics_page
-from penstock.clients.metrics_page import MAX_AGE_S, MetricsPage
+from penstock.clients.metrics import page as metrics_page
+from penstock.clients.metrics.page import MAX_AGE_S, MetricsPage
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import Recorder
 from penstock.controller.http.server import OperatorEndpoints

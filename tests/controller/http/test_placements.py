@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 import pytest
 from tests.controller.http.leading_pod import lead, outer_address
 
-from penstock.clients.kube import Kube
-from penstock.clients.leader import placement
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.leader import placement
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import Recorder
 from penstock.controller.http.server import OperatorEndpoints

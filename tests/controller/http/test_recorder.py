@@ -11,9 +11,9 @@ import pytest
 from starlette.requests import Request
 from tests.controller.http.leading_pod import lead, outer_address
 
-from penstock.clients.kube import Kube
-from penstock.clients.leader import recording
-from penstock.clients.resources import LEASES
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.leader import recording
+from penstock.clients.kubernetes.resources import LEASES
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import MAX_BEHIND, MAX_STREAMS, Recorder
 from penstock.controller.http.server import OperatorEndpoints
@@ -173,7 +173,7 @@ async def test_recordings_end_with_the_operator_without_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The first recording waits for its first decision, the second one for its next."""
-    monkeypatch.setattr("penstock.clients.http_server.LAST_ANSWERS_S", 0.1)
+    monkeypatch.setattr("penstock.clients.metrics.http_server.LAST_ANSWERS_S", 0.1)
     operator = Operator()
     async with aiohttp.ClientSession() as session:
         async with operator.serve("127.0.0.1"):

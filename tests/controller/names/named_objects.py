@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from tests.support.service_spec import service_spec
 
-from penstock.clients.kube import Kube, Object
+from penstock.clients.kubernetes.client import Kube, Object
 from penstock.controller.names.model_names import ModelNames
 from penstock.controller.services.reader import Budgets, ServiceReader
 from penstock.core.adapters.resource import adapter_resource

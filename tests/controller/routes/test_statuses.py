@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.clients.resources import MODEL_ROUTES
+from penstock.clients.kubernetes.resources import MODEL_ROUTES
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.metrics import OperatorMetrics
 from penstock.controller.routes.statuses import RouteStatuses

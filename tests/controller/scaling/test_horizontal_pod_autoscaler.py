@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.controller.scaling.metrics_api import GROUP_VERSION, MetricsApi, labels_of
 
-from penstock.clients.resources import Resource
+from penstock.clients.kubernetes.resources import Resource
 from penstock.errors import NotFound
 
 pytestmark = pytest.mark.cluster

@@ -3,9 +3,9 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from penstock.clients import stats_report
-from penstock.clients.clock import steady
-from penstock.clients.scrape import Scraper
+from penstock.clients.machine.clock import steady
+from penstock.clients.pods import stats_report
+from penstock.clients.pods.scrape import Scraper
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.metrics import OperatorMetrics
 from penstock.controller.scaling.observer import Observer

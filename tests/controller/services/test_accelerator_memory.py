@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.clients.resources import DEPLOYMENTS, NODES, PODS, RESOURCE_SLICES
+from penstock.clients.kubernetes.resources import DEPLOYMENTS, NODES, PODS, RESOURCE_SLICES
 from penstock.core.observed.accelerator_memory import GPU_DRIVER, MEMORY_LABEL
 from penstock.core.spec.service import PREFLIGHT, ROLE_LABEL, VARIANT_LABEL
 from penstock_engine.make_model.make import make

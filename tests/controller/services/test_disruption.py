@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.clients.resources import DISRUPTION_BUDGETS, PODS
+from penstock.clients.kubernetes.resources import DISRUPTION_BUDGETS, PODS
 from penstock.controller.process.settings import Settings
 from penstock.controller.watching.watches import Watches
 from penstock.core.manifests.disruption import budget

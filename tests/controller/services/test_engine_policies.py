@@ -6,9 +6,13 @@ import pytest
 
 from penstock.chart.access.rights import OPERATOR_RULES
 from penstock.chart.names import GATEWAY, OPERATOR
-from penstock.clients.kube import Kube, api_client
-from penstock.clients.kubeconfig import load_configuration
-from penstock.clients.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NETWORK_POLICIES
+from penstock.clients.kubernetes.client import Kube, api_client
+from penstock.clients.kubernetes.kubeconfig import load_configuration
+from penstock.clients.kubernetes.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    NETWORK_POLICIES,
+)
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.metrics import OperatorMetrics
 from penstock.controller.process.settings import Settings

@@ -6,7 +6,7 @@ import pytest
 from tests.controller.services.gitops import argo_health, kstatus
 
 from penstock.api.conversion.convert import InvalidService
-from penstock.clients.resources import INFERENCE_SERVICES, PODS
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES, PODS
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.route_status import RouteInputs, route_status
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.clients.resources import PODS, RESOURCE_QUOTAS, Resource
+from penstock.clients.kubernetes.resources import PODS, RESOURCE_QUOTAS, Resource
 from penstock.core.spec.service import ROLE_LABEL
 
 pytestmark = pytest.mark.cluster

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.clients.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
+from penstock.clients.kubernetes.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
 from penstock.core.observed.state_record import ANNOTATION, RESULTS, STATE_FIELDS
 
 pytestmark = pytest.mark.cluster

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.clients.events import EventRecorder
-from penstock.clients.resources import PODS
+from penstock.clients.kubernetes.events import EventRecorder
+from penstock.clients.kubernetes.resources import PODS
 from penstock.controller.services import reconciler
 from penstock.core.observed.mount_failures import EVENTS_AFTER_S
 

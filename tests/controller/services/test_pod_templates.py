@@ -6,8 +6,8 @@ import pytest
 from tests.controller.conftest import Stand
 from tests.controller.disruption_budgets import listed_budgets
 
-from penstock.clients.kube import Kube
-from penstock.clients.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, Resource
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, Resource
 from penstock.controller.names.model_names import ModelNames
 from penstock.controller.services.reconciler import Reconciler
 from penstock.core.manifests.allowed_pods import PodLimits

@@ -8,8 +8,8 @@ import pytest
 from tests.controller.disruption_budgets import listed_budgets
 
 from penstock.api.conversion.convert import to_core
-from penstock.clients.kube import Kube
-from penstock.clients.resources import (
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,

@@ -5,7 +5,7 @@ from tests.controller.disruption_budgets import listed_budgets
 
 from penstock.cli import rollout_revisions
 from penstock.cli.rollout_target import parse_target
-from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS
+from penstock.clients.kubernetes.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS
 from penstock.controller.canary.cases import canary_cases
 from penstock.controller.canary.judge import Judge
 from penstock.controller.canary.metric_queries import MetricQueries

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.clients.resources import DEPLOYMENTS
+from penstock.clients.kubernetes.resources import DEPLOYMENTS
 from penstock.controller.services import plan_writer, reconciler
 from penstock.controller.services.rejections import REJECTION_TTL_S, RejectionCache
 from penstock.core.spec.service import REVISION_LABEL

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.cli import rollout_revisions
 from penstock.cli.rollout_target import Refused, parse_target
-from penstock.clients.resources import (
+from penstock.clients.kubernetes.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,

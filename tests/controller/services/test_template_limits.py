@@ -10,7 +10,7 @@ from tests.support.engine.random_templates import LIKELY_OVERRIDES, OVERRIDES
 from tests.support.engine.template_overrides import ALLOWED, REFUSED
 
 from penstock.chart.rendering.install import install_manifests
-from penstock.clients.resources import (
+from penstock.clients.kubernetes.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,

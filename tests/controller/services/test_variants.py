@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.controller.disruption_budgets import listed_budgets
 
-from penstock.clients.kube import Kube
-from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS
 from penstock.controller.names.model_names import ModelNames
 from penstock.controller.services.reconciler import Reconciler
 from penstock.core.scaling.report import ScalingReport

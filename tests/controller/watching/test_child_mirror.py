@@ -2,8 +2,8 @@
 
 import asyncio
 
-from penstock.clients import informer
-from penstock.clients.resources import PODS
+from penstock.clients.kubernetes import informer
+from penstock.clients.kubernetes.resources import PODS
 from penstock.controller.watching.child_mirror import ChildMirror
 from penstock.core.spec.service import MANAGED_LABEL, SERVICE_LABEL
 from penstock.errors import NotFound

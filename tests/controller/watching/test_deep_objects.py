@@ -7,9 +7,9 @@ import sys
 import kopf
 import pytest
 
-from penstock.clients.deep_objects import allow_deep_objects
-from penstock.clients.kube import load_configuration
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import load_configuration
+from penstock.clients.kubernetes.deep_objects import allow_deep_objects
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.controller.watching import kopf_watch
 from penstock.gateway.snapshots.store import SnapshotStore
 

@@ -11,7 +11,7 @@ from tests.gateway.adapters.adapter_engine import (
     ask,
 )
 
-from penstock.clients.engine_adapters import EngineFailure
+from penstock.clients.pods.engine_adapters import EngineFailure
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.adapters.failures import AdapterFailures
 from penstock.gateway.snapshots.builder import build

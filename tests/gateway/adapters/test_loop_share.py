@@ -2,7 +2,7 @@
 
 import asyncio
 
-from penstock.clients.loop_share import LoopShare
+from penstock.clients.pods.loop_share import LoopShare
 
 
 class Work:

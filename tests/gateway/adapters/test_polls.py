@@ -7,8 +7,13 @@ from contextlib import ExitStack
 import pytest
 from tests.gateway.adapters.adapter_engine import NAME, AdapterEngine, ask
 
-from penstock.clients.engine_adapters import LIST_FRACTION, LIST_REQUEST_S, Answer, EngineAdapters
-from penstock.clients.loop_share import LoopShare
+from penstock.clients.pods.engine_adapters import (
+    LIST_FRACTION,
+    LIST_REQUEST_S,
+    Answer,
+    EngineAdapters,
+)
+from penstock.clients.pods.loop_share import LoopShare
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.gateway.adapters import polls as adapter_polls

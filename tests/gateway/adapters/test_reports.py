@@ -6,7 +6,7 @@ from collections import Counter
 
 from tests.gateway.adapters.adapter_engine import NAME, AdapterEngine, adapter, ask
 
-from penstock.clients import stats_report
+from penstock.clients.pods import stats_report
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.gateway.snapshots.adapter import Adapter

@@ -10,7 +10,7 @@ import math
 import pytest
 from tests.gateway.engine_answers import DONE
 
-from penstock.clients.stats_report import PATH, parse
+from penstock.clients.pods.stats_report import PATH, parse
 from penstock.core.spec.objectives import Objectives
 
 # Two prompts of 0.2 s fit with a margin of a tenth. A third would be late.

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.gateway.engine_answers import stream
 
-from penstock.clients import stats_report
+from penstock.clients.pods import stats_report
 from penstock.core.routing.apis import APIS, Api, UsageFields
 from penstock.gateway import app
 from penstock.gateway.apis.request import parse

@@ -172,7 +172,7 @@ async def test_unread_scrapes_leave_the_management_port_to_probes(
     start_gateway, connect, until, monkeypatch
 ):
     monkeypatch.setattr("penstock.gateway.http.servers.MAX_MANAGEMENT_CONNECTIONS", 4)
-    monkeypatch.setattr("penstock.clients.metrics_page.MAX_AGE_S", 1000.0)
+    monkeypatch.setattr("penstock.clients.metrics.page.MAX_AGE_S", 1000.0)
     front = await start_gateway()
     connections = front.management.server_state.connections
     for _ in range(4):

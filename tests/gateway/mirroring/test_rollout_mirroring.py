@@ -17,7 +17,7 @@ from tests.gateway.engine_answers import (
     whole,
 )
 
-from penstock.clients.stats_report import PATH, parse
+from penstock.clients.pods.stats_report import PATH, parse
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import RouteRule

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.clients import informer
-from penstock.clients.informer import MIN_MISSING_S, Informer
-from penstock.clients.resources import PODS
+from penstock.clients.kubernetes import informer
+from penstock.clients.kubernetes.informer import MIN_MISSING_S, Informer
+from penstock.clients.kubernetes.resources import PODS
 from penstock.errors import Forbidden, NotFound, Transient
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.observed.lora_engine import LoraEngine

@@ -7,7 +7,12 @@ import time
 
 import pytest
 
-from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS, MODEL_ROUTES, PODS
+from penstock.clients.kubernetes.resources import (
+    INFERENCE_SERVICES,
+    LORA_ADAPTERS,
+    MODEL_ROUTES,
+    PODS,
+)
 from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.routing.pick import Side
 from penstock.gateway.snapshots.adapter import Adapter

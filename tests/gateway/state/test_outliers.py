@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from penstock.clients.stats_report import PATH, parse
+from penstock.clients.pods.stats_report import PATH, parse
 
 CHUNK = b'data: {"n": 0}\n\n'
 

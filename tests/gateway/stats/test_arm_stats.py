@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.gateway.engine_answers import DONE
 
-from penstock.clients.stats_report import PATH, parse
+from penstock.clients.pods.stats_report import PATH, parse
 from penstock.core.canary.arm import Arm
 from penstock.core.canary.bins import NUM_BINS, NUM_TPOT_BINS, tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments

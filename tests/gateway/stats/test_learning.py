@@ -10,7 +10,7 @@ import socket
 import pytest
 from tests.gateway.engine_answers import DONE, EVENT
 
-from penstock.clients.stats_report import PATH, parse
+from penstock.clients.pods.stats_report import PATH, parse
 from penstock.core.routing.pick import Side
 from penstock.core.spec.objectives import Objectives
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.clients.clock import unix_time
-from penstock.clients.stats_report import PATH, parse
+from penstock.clients.machine.clock import unix_time
+from penstock.clients.pods.stats_report import PATH, parse
 from penstock.core.observed.gateway_report import GatewayReport
 from penstock.core.routing.apis import COMPLETIONS
 from penstock.core.spec.objectives import Objectives

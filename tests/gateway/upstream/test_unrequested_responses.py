@@ -6,7 +6,7 @@ import json
 from aiohttp.client_proto import ResponseHandler
 from tests.gateway.engine_answers import whole
 
-from penstock.clients.pod_connections import MAX_INFORMATIONAL, PIECE_BYTES, PodConnection
+from penstock.clients.pods.connections import MAX_INFORMATIONAL, PIECE_BYTES, PodConnection
 
 
 def answer_with_tenant(request):

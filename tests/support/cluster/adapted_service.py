@@ -8,10 +8,10 @@ import aiohttp
 from tests.support.cluster.service_manifest import service_manifest
 
 from penstock.chart.names import LEASE_NAME, NAMESPACE
-from penstock.clients.clock import monotonic
-from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
-from penstock.clients.leader import placement
-from penstock.clients.resources import LORA_ADAPTERS
+from penstock.clients.kubernetes.leader import placement
+from penstock.clients.kubernetes.resources import LORA_ADAPTERS
+from penstock.clients.machine.clock import monotonic
+from penstock.clients.pods.engine_adapters import EngineAdapters, EngineFailure
 from penstock.core.formats.addresses import host_port
 from penstock.core.observed.lora_engine import LoraRuntime
 from penstock.core.spec.service import API_VERSION, ENGINE_PORT, SERVICE_LABEL, Object

@@ -8,11 +8,11 @@ from typing import Any
 
 from tests.support.cluster.adapter_engine import AdapterEngine, adapter_engine
 
-from penstock.clients.clock import unix_time
-from penstock.clients.engine_adapters import EngineAdapters
-from penstock.clients.informer import Informer, Key, key_of
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import EVENTS, INFERENCE_SERVICES, LORA_ADAPTERS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.informer import Informer, Key, key_of
+from penstock.clients.kubernetes.resources import EVENTS, INFERENCE_SERVICES, LORA_ADAPTERS
+from penstock.clients.machine.clock import unix_time
+from penstock.clients.pods.engine_adapters import EngineAdapters
 from penstock.controller.adapters.placer import AdapterPlacer, Sources
 from penstock.controller.adapters.rollouts import RolloutSources
 from penstock.controller.canary.judge import Judgement

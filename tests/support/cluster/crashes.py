@@ -18,8 +18,8 @@ from typing import Any, Literal
 from tests.support.cluster.killing_proxy import KillingProxy, Moment
 from tests.support.cluster.service_manifest import service_manifest
 
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import (
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,

@@ -2,7 +2,7 @@
 
 import json
 
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.core.adapters.dedicated import dedicated_name
 from penstock.core.spec.service import Object
 from penstock.demo.stage import Stage, poll_until

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from penstock.clients.rest_client import SocketTracker
+from penstock.clients.kubernetes.rest_client import SocketTracker
 from penstock.local.cluster import Cluster
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

@@ -10,8 +10,8 @@ from pathlib import Path
 import aiohttp
 from tests.support.cluster.service_manifest import service_manifest
 
-from penstock.clients.clock import monotonic
-from penstock.clients.exposition import Samples, label
+from penstock.clients.machine.clock import monotonic
+from penstock.clients.pods.exposition import Samples, label
 from penstock.core.spec.service import Object
 from penstock.demo.load import End, Load, Workload
 from penstock.demo.stage import Stage, View

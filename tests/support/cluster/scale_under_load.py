@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.clients.clock import monotonic
+from penstock.clients.machine.clock import monotonic
 from penstock.demo.load import End, Load, Outcome, Workload
 from penstock.demo.stage import Stage
 from penstock.local import faults

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "tests" / "engine_model" / "kernels"

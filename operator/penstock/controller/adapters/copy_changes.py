@@ -6,9 +6,9 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
-from penstock.clients.informer import Key
-from penstock.clients.shared_slots import SharedSlots
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.pods.engine_adapters import EngineAdapters, EngineFailure
+from penstock.clients.pods.shared_slots import SharedSlots
 from penstock.controller.adapters.lora_pods import LoraPod
 from penstock.controller.process.failures import Failures
 from penstock.core.adapters.place_slots import LOADING

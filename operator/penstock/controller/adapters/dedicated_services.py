@@ -4,11 +4,11 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from penstock.clients.clock import monotonic
-from penstock.clients.informer import Key
-from penstock.clients.kube import Kube, Object
-from penstock.clients.logs import service_fields
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
+from penstock.clients.machine.clock import monotonic
+from penstock.clients.machine.logs import service_fields
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.field_managers import ADAPTERS_MANAGER
 from penstock.core.formats.json_merge import difference, merged

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.clients.informer import Key
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.informer import Key
 from penstock.controller.process.failures import Failures
 from penstock.controller.watching.children import by_service, children_of
 from penstock.core.formats.addresses import host_port

@@ -6,7 +6,7 @@ from itertools import islice
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from penstock.clients.metric_set import families
+from penstock.clients.metrics.metric_set import families
 from penstock.controller.adapters.placer import AdapterPlacer
 from penstock.controller.adapters.rollouts import RunningRollout
 from penstock.controller.adapters.service import AdapterService

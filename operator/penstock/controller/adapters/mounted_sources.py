@@ -3,8 +3,8 @@
 from collections.abc import Collection
 
 from penstock.api.conversion.past_specs import accepted_spec
-from penstock.clients.informer import Key, key_of
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.informer import Key, key_of
 from penstock.core.spec.adapter_sources import adapter_sources
 
 

@@ -12,11 +12,11 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from penstock.clients.clock import monotonic, steady, unix_time
-from penstock.clients.engine_adapters import Copies, EngineAdapters
-from penstock.clients.informer import Informer, Key
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import LORA_ADAPTERS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.informer import Informer, Key
+from penstock.clients.kubernetes.resources import LORA_ADAPTERS
+from penstock.clients.machine.clock import monotonic, steady, unix_time
+from penstock.clients.pods.engine_adapters import Copies, EngineAdapters
 from penstock.controller.adapters.copy_changes import Change, CopyChanges
 from penstock.controller.adapters.lora_pods import LoraPod, lora_pods
 from penstock.controller.adapters.pools import AdapterPools, PlacedAdapter, Pools

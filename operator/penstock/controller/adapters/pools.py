@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.clients.clock import unix_time
-from penstock.clients.engine_adapters import Copies
-from penstock.clients.informer import Key
-from penstock.clients.kube import Kube, Object
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.machine.clock import unix_time
+from penstock.clients.pods.engine_adapters import Copies
 from penstock.controller.adapters.dedicated_services import DedicatedServices
 from penstock.controller.adapters.lora_pods import LoraPod
 from penstock.controller.adapters.rollouts import SteppedRollout

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.clients.informer import Key, key_of
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.informer import Key, key_of
 from penstock.controller.adapters.lora_pods import LoraPod
 from penstock.controller.adapters.mounted_sources import MountedSources
 from penstock.controller.adapters.pools import own_pool

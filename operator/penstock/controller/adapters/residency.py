@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from penstock.clients.clock import monotonic
-from penstock.clients.engine_adapters import AdapterList, Copies, EngineAdapters, EngineFailure
-from penstock.clients.informer import Key
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.machine.clock import monotonic
+from penstock.clients.pods.engine_adapters import AdapterList, Copies, EngineAdapters, EngineFailure
 from penstock.controller.adapters.lora_pods import LoraPod
 from penstock.controller.process.failures import Failures
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.api.conversion.past_specs import accepted_spec
-from penstock.clients.engine_adapters import Copies
-from penstock.clients.informer import Key
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.pods.engine_adapters import Copies
 from penstock.controller.adapters.service import AdapterService
 from penstock.controller.adapters.store import StoredAdapter
 from penstock.controller.canary.cases import CanaryCase

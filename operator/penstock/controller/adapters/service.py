@@ -4,9 +4,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.clients.engine_adapters import Copies
-from penstock.clients.informer import Key
-from penstock.clients.logs import service_fields
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.machine.logs import service_fields
+from penstock.clients.pods.engine_adapters import Copies
 from penstock.controller.adapters.copy_changes import Change, CopyChanges
 from penstock.controller.adapters.lora_pods import LoraPod
 from penstock.core.adapters.adapter import AdapterVersion

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from penstock.clients.informer import Key
+from penstock.clients.kubernetes.informer import Key
 from penstock.controller.adapters.copy_changes import Change
 from penstock.controller.adapters.lora_pods import LoraPod
 from penstock.controller.adapters.service import AdapterService

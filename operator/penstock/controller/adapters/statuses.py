@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.clients.clock import unix_time
-from penstock.clients.events import EventRecorder
-from penstock.clients.informer import Key, key_of
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import LORA_ADAPTERS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.events import EventRecorder
+from penstock.clients.kubernetes.informer import Key, key_of
+from penstock.clients.kubernetes.resources import LORA_ADAPTERS
+from penstock.clients.machine.clock import unix_time
 from penstock.controller.adapters.rollouts import SteppedRollout
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.field_managers import OPERATOR_MANAGER

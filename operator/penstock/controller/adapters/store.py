@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from penstock.clients.informer import Key, key_of
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.informer import Key, key_of
 from penstock.controller.process.failures import Failures
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.resource import AdapterResource, adapter_resource

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.api.conversion.past_specs import accepted_spec
-from penstock.clients.informer import Key
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.informer import Key
 from penstock.controller.process.failures import Failures
 from penstock.controller.watching.children import by_service, children_of
 from penstock.core.canary.evidence import Faults

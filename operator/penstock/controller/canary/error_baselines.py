@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from penstock.clients.informer import Key
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.informer import Key
 from penstock.controller.process.failures import Failures
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import NO_HISTORY, History

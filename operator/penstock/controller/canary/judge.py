@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from penstock.clients.clock import monotonic
-from penstock.clients.informer import Key
-from penstock.clients.kube import Kube, Object
-from penstock.clients.logs import service_fields
-from penstock.clients.resources import CONFIG_MAPS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.kubernetes.resources import CONFIG_MAPS
+from penstock.clients.machine.clock import monotonic
+from penstock.clients.machine.logs import service_fields
 from penstock.controller.canary.cases import CanaryCase
 from penstock.controller.canary.error_baselines import ErrorBaselines
 from penstock.controller.canary.metric_queries import MetricQueries

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from penstock.clients.prometheus import Prometheus
+from penstock.clients.prometheus.metric_gates import Prometheus
 from penstock.core.canary.metric_gate import NOT_MEASURED, MetricGateState, advance, record_answer
 from penstock.core.spec.metric_gate import MetricGate
 

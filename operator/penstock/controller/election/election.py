@@ -10,7 +10,7 @@ from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 
 from penstock.chart.names import LEASE_NAME
-from penstock.clients.kube import api_client
+from penstock.clients.kubernetes.client import api_client
 from penstock.controller.election.lease import LEASE_S, RENEW_DEADLINE_S, RETRY_S, Lease
 from penstock.controller.election.loop_thread import LoopThread
 from penstock.controller.http.server import OperatorEndpoints

@@ -10,7 +10,7 @@ from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
-from penstock.clients.clock import monotonic
+from penstock.clients.machine.clock import monotonic
 from penstock.controller.process.failures import Failures
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from penstock.clients.informer import Key
+from penstock.clients.kubernetes.informer import Key
 from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.formats.serialization import serialize
 

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from penstock.clients.informer import Key
-from penstock.clients.shared_slots import SharedSlots
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.pods.shared_slots import SharedSlots
 from penstock.core.scaling.recording import AnyTick, RecordingWriter
 
 logger = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from penstock.clients.clock import monotonic
-from penstock.clients.http_server import serving
-from penstock.clients.metrics_page import MetricsPage
+from penstock.clients.machine.clock import monotonic
+from penstock.clients.metrics.http_server import serving
+from penstock.clients.metrics.page import MetricsPage
 from penstock.controller.http import placements as adapters
 from penstock.controller.http import recorder as recordings
 from penstock.controller.process.failures import Failures

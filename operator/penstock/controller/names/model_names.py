@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from penstock.clients.informer import Key
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.informer import Key
 from penstock.core.observed.name_claims import (
     CLAIM_KINDS,
     ClaimKind,

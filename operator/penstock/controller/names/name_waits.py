@@ -1,6 +1,6 @@
 """Bounds the time for which a service waits until it is decided who has its model name."""
 
-from penstock.clients.informer import Key
+from penstock.clients.kubernetes.informer import Key
 
 # Longest wait, in seconds. A new leader lists all objects in seconds, and a holder of the name is recorded in
 # one pass. Beyond that, such as if holder after holder is deleted, the service answers by its full name.

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from penstock.clients.logs import fields
+from penstock.clients.machine.logs import fields
 from penstock.controller.process.metrics import OperatorMetrics
 
 logger = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from prometheus_client.registry import Collector
 
-from penstock.clients.process_metrics import ProcessMetrics
+from penstock.clients.metrics.process import ProcessMetrics
 from penstock.observability.metrics import operator as specs
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock.clients.promql import Server
+from penstock.clients.prometheus.promql import Server
 from penstock.core.manifests.allowed_pods import DEFAULT_LIMITS, PodLimits
 from penstock.core.spec.service import Object
 

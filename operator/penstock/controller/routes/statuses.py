@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from penstock.clients.clock import unix_time
-from penstock.clients.informer import Informer, Key, key_of
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import MODEL_ROUTES
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.informer import Informer, Key, key_of
+from penstock.clients.kubernetes.resources import MODEL_ROUTES
+from penstock.clients.machine.clock import unix_time
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.field_managers import OPERATOR_MANAGER
 from penstock.core.formats.timestamps import timestamp

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.chart.names import MANAGEMENT_PORT_NAME
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
 from penstock.core.formats.addresses import host_port
 from penstock.core.observed.pods import ObservedPod, container_port
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from penstock.clients.informer import Key
+from penstock.clients.kubernetes.informer import Key
 from penstock.controller.http.recorder import Recorder
 from penstock.controller.process.failures import Failures
 from penstock.core.scaling.by_kv.rule import KvRule

@@ -5,10 +5,10 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from penstock.clients.informer import Key
-from penstock.clients.kube import Kube
-from penstock.clients.logs import service_fields
-from penstock.clients.resources import CONFIG_MAPS
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.kubernetes.resources import CONFIG_MAPS
+from penstock.clients.machine.logs import service_fields
 from penstock.controller.process.field_managers import SCALER_MANAGER
 from penstock.core.manifests.stored_record import SIZING, is_ours, service_owner
 from penstock.core.scaling.by_objectives.record import Learned, from_record, to_record

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from penstock.clients.informer import Key
+from penstock.clients.kubernetes.informer import Key
 from penstock.controller.http.recorder import Recorder
 from penstock.controller.process.failures import Failures
 from penstock.controller.scaling.learned_state import LearnedStateStore

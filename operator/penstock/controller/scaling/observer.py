@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from penstock.clients.informer import Key
-from penstock.clients.kube import Object
-from penstock.clients.prometheus_scraper import PrometheusScraper
-from penstock.clients.scrape import Scraper
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.pods.scrape import Scraper
+from penstock.clients.prometheus.scraper import PrometheusScraper
 from penstock.controller.process.failures import Failures
 from penstock.controller.scaling.gateway_pods import GatewayPod, gateway_pods
 from penstock.controller.scaling.scale_targets import ScaleTarget

@@ -5,10 +5,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.clients.clock import monotonic, unix_time
-from penstock.clients.informer import Key
-from penstock.clients.kube import Object
-from penstock.clients.logs import service_fields
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.machine.clock import monotonic, unix_time
+from penstock.clients.machine.logs import service_fields
 from penstock.controller.process.failures import Failures
 from penstock.controller.scaling.kv_scaler import KvScaler
 from penstock.controller.scaling.objective_scaler import ObjectiveScaler

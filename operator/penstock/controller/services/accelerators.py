@@ -2,8 +2,8 @@
 
 import logging
 
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import NODES, RESOURCE_SLICES
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import NODES, RESOURCE_SLICES
 from penstock.core.observed.accelerator_memory import MEMORY_LABEL, Source
 from penstock.errors import Forbidden, NotFound
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from penstock.api.conversion.convert import InvalidService, parse_service, to_core
 from penstock.api.conversion.past_specs import with_recorded_fields
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
 from penstock.core.manifests.allowed_pods import PodLimits, is_of_running_revision
 from penstock.core.observed.accepted_spec import with_accepted_spec
 from penstock.core.observed.children import ObservedState

@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.chart.names import GATEWAY, OPERATOR, selector
-from penstock.clients.informer import Informer, Key, key_of
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import NETWORK_POLICIES
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.informer import Informer, Key, key_of
+from penstock.clients.kubernetes.resources import NETWORK_POLICIES
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.field_managers import OPERATOR_MANAGER
 from penstock.controller.process.settings import Settings

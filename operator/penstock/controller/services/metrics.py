@@ -12,10 +12,10 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from penstock.api.conversion.past_specs import accepted_spec
-from penstock.clients.clock import monotonic, unix_time
-from penstock.clients.informer import Key
-from penstock.clients.kube import Object
-from penstock.clients.metric_set import families
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.machine.clock import monotonic, unix_time
+from penstock.clients.metrics.metric_set import families
 from penstock.controller.process.failures import Failures
 from penstock.controller.watching.children import by_service, children_of
 from penstock.core.observed.rollout_phases import PHASES

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from penstock.clients.clock import monotonic
-from penstock.clients.kube import Kube, Object
-from penstock.clients.logs import service_fields
-from penstock.clients.resources import DEPLOYMENTS, KINDS, PODS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import DEPLOYMENTS, KINDS, PODS
+from penstock.clients.machine.clock import monotonic
+from penstock.clients.machine.logs import service_fields
 from penstock.controller.process.field_managers import OPERATOR_MANAGER, SCALER_MANAGER
 from penstock.controller.services.rejections import RejectionCache
 from penstock.core.observed.quota import exceeds_quota

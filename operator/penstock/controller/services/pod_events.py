@@ -2,8 +2,8 @@
 
 import logging
 
-from penstock.clients.kube import Kube
-from penstock.clients.resources import EVENTS
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import EVENTS
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.mount_failures import (
     EVENTS_AFTER_S,

@@ -6,9 +6,9 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
-from penstock.clients.clock import monotonic
-from penstock.clients.informer import Key
-from penstock.clients.logs import service_fields
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.machine.clock import monotonic
+from penstock.clients.machine.logs import service_fields
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.metrics import OperatorMetrics
 from penstock.controller.services.slots import Slots

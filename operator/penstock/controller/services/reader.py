@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
 from penstock.api.conversion.past_specs import spec_of_revision
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import (
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     JOBS,

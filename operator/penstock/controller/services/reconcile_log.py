@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from penstock.clients.logs import service_fields
+from penstock.clients.machine.logs import service_fields
 from penstock.core.spec.service import Object
 
 logger = logging.getLogger(__name__)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.api.conversion.convert import InvalidService, outline, to_core
-from penstock.clients.clock import monotonic, unix_time
-from penstock.clients.informer import Key
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
+from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.controller.canary.judge import Judgement
 from penstock.controller.names.model_names import ModelNames
 from penstock.controller.names.name_waits import NameWaits

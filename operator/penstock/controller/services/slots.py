@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from penstock.clients.informer import Key
+from penstock.clients.kubernetes.informer import Key
 
 # One slot in 8 goes to a waiting routine key, so that changes never keep others from being checked; urgent
 # keys lose at most an eighth.

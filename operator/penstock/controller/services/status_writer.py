@@ -2,10 +2,10 @@
 
 from contextlib import suppress
 
-from penstock.clients.events import EventRecorder
-from penstock.clients.informer import Key
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.events import EventRecorder
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.kubernetes.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
 from penstock.controller.process.field_managers import OPERATOR_MANAGER, STATE_MANAGER
 from penstock.core.formats.json_merge import merged
 from penstock.core.observed.children import ObservedState

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from penstock.clients.informer import Informer, Key
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import DEPLOYMENTS, PODS, Resource
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.informer import Informer, Key
+from penstock.clients.kubernetes.resources import DEPLOYMENTS, PODS, Resource
 from penstock.core.spec.service import MANAGED_BY, MANAGED_LABEL, SERVICE_LABEL
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from penstock.clients.informer import Key
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.informer import Key
 from penstock.core.observed.children import ObservedDeployment, own_pods, owner_uid
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.spec.service import SERVICE_LABEL

@@ -8,8 +8,8 @@ import kopf
 from kubernetes.aio import client
 
 from penstock.api.inferenceservice.kind import PLURAL
-from penstock.clients.informer import Key
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.kubernetes.informer import Key
 from penstock.core.spec.service import GROUP, VERSION
 
 # Called with the key and the body of a service that was added, changed or deleted, and whether it is gone.

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.chart.names import GATEWAY
-from penstock.clients.informer import Informer, Key, key_of
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import (
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.informer import Informer, Key, key_of
+from penstock.clients.kubernetes.resources import (
     DISRUPTION_BUDGETS,
     INFERENCE_SERVICES,
     PODS,

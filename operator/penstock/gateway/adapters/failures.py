@@ -6,7 +6,7 @@ They are remembered by what was loaded, not by the LoraAdapter, which its owner 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from penstock.clients.engine_adapters import EngineFailure
+from penstock.clients.pods.engine_adapters import EngineFailure
 from penstock.core.adapters.load_failures import (
     MIN_REFUSALS,
     LoadFailure,

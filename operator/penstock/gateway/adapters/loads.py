@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
-from penstock.clients.logs import fields
+from penstock.clients.machine.logs import fields
+from penstock.clients.pods.engine_adapters import EngineAdapters, EngineFailure
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.adapters.failures import AdapterFailures
 from penstock.gateway.adapters.polls import AdapterPolls

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from penstock.clients.engine_adapters import AdapterList, EngineAdapters, EngineFailure
+from penstock.clients.pods.engine_adapters import AdapterList, EngineAdapters, EngineFailure
 from penstock.core.observed.lora_engine import LoraRuntime
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.adapters.residency import AdapterResidency

@@ -17,7 +17,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from penstock.clients.logs import fields
+from penstock.clients.machine.logs import fields
 from penstock.gateway.apis.errors import error_body
 from penstock.gateway.http.half_closing_transport import HalfClosingTransport
 from penstock.gateway.http.response_pieces import COUNTS_FOR_SERVICE, send_in_pieces

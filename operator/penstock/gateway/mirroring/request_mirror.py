@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 import aiohttp
 from multidict import CIMultiDict
 
-from penstock.clients.pod_connections import PodConnector
+from penstock.clients.pods.connections import PodConnector
 from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
 from penstock.core.routing.route import Mirror

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from penstock.clients.engine_adapters import EngineFailure
+from penstock.clients.pods.engine_adapters import EngineFailure
 from penstock.core.adapters.load_failures import LoadFailure, is_refused_by_all
 from penstock.core.adapters.route import MAX_WAIT_S, Refuse, Wait
 from penstock.core.routing.charge import Ending

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
 from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.adapters.pool import PoolStatus
 from penstock.core.adapters.resource import adapter_resource

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
 from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.timestamps import parse_timestamp

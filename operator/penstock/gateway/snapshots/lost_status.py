@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TypeVar
 
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
 from penstock.core.observed.name_claims import restored_claim
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Route, name_claim

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Reads ModelRoutes for the routing snapshot."""
 
-from penstock.clients.kube import Object
+from penstock.clients.kubernetes.client import Object
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.name_claims import route_claim

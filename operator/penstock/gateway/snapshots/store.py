@@ -5,9 +5,14 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from penstock.clients.informer import Informer, Key
-from penstock.clients.kube import Kube
-from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS, MODEL_ROUTES, PODS
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.informer import Informer, Key
+from penstock.clients.kubernetes.resources import (
+    INFERENCE_SERVICES,
+    LORA_ADAPTERS,
+    MODEL_ROUTES,
+    PODS,
+)
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.gateway.snapshots.builder import SnapshotBuilder
 from penstock.gateway.snapshots.change_waiters import ChangeWaiters

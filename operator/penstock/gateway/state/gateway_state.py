@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.clients.clock import monotonic
-from penstock.clients.logs import fields
+from penstock.clients.machine.clock import monotonic
+from penstock.clients.machine.logs import fields
 from penstock.gateway.adapters.copies import AdapterCopies
 from penstock.gateway.admission.queues import AdmissionQueues
 from penstock.gateway.limits.keyed_count import KeyedCount

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from penstock.clients.clock import unix_time
+from penstock.clients.machine.clock import unix_time
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
 from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.snapshots.adapter import Adapter

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 
-from penstock.clients.logs import fields
+from penstock.clients.machine.logs import fields
 from penstock.gateway.apis.response_usage import ResponseUsage
 from penstock.gateway.request_lifecycle.timeline import Interval, seconds_by_phase
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 
-from penstock.clients.process_metrics import ProcessMetrics
+from penstock.clients.metrics.process import ProcessMetrics
 from penstock.gateway.limits.shared_limit import Allocation, SharedLimit
 from penstock.gateway.request_lifecycle.timeline import Interval, seconds_by_phase
 from penstock.gateway.snapshots.adapter import Adapter

@@ -24,7 +24,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace import Tracer as OpenTelemetryTracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from penstock.clients.clock import unix_time
+from penstock.clients.machine.clock import unix_time
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.apis.response_usage import ResponseUsage

@@ -8,7 +8,7 @@ from typing import Self
 
 import aiohttp
 
-from penstock.clients.pod_connections import PodConnector
+from penstock.clients.pods.connections import PodConnector
 from penstock.core.routing.apis import Api
 from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.gateway.apis.response_usage import error_status

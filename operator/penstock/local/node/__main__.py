@@ -3,9 +3,9 @@
 import asyncio
 import sys
 
-from penstock.clients.deep_objects import allow_deep_objects
-from penstock.clients.kube import connect
-from penstock.clients.logs import configure as configure_logs
+from penstock.clients.kubernetes.client import connect
+from penstock.clients.kubernetes.deep_objects import allow_deep_objects
+from penstock.clients.machine.logs import configure as configure_logs
 from penstock.local.node.agent import NodeAgent
 from penstock.local.record import get
 

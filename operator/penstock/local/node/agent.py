@@ -10,11 +10,11 @@ import signal
 
 import psutil
 
-from penstock.clients.clock import monotonic, unix_time
-from penstock.clients.events import EventRecorder
-from penstock.clients.informer import Informer, Key
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import LEASES, NODES, PODS
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.events import EventRecorder
+from penstock.clients.kubernetes.informer import Informer, Key
+from penstock.clients.kubernetes.resources import LEASES, NODES, PODS
+from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.core.formats.timestamps import timestamp
 from penstock.errors import Conflict, KubeError, NotFound
 from penstock.local import processes

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from aiohttp import web
 
-from penstock.clients.informer import Informer
+from penstock.clients.kubernetes.informer import Informer
 from penstock.local.components import KUBELET_PORT
 from penstock.local.record import Cluster
 

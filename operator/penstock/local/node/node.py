@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from penstock.clients.events import EventRecorder
-from penstock.clients.kube import Kube
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.events import EventRecorder
 from penstock.local.record import Cluster
 
 MANAGER = "penstock-node"  # field manager of the node's writes, and source of its Events

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from penstock.clients.clock import unix_time
-from penstock.clients.resources import PODS
+from penstock.clients.kubernetes.resources import PODS
+from penstock.clients.machine.clock import unix_time
 from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError, NotFound
 from penstock.local.node.node import MANAGER, Node

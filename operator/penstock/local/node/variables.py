@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.clients.kube import Kube
-from penstock.clients.resources import CONFIG_MAPS, SECRETS, Resource
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import CONFIG_MAPS, SECRETS, Resource
 from penstock.errors import NotFound
 from penstock.local import processes
 from penstock.local.components import API_PORT

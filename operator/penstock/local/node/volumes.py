@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.clients.clock import unix_time
-from penstock.clients.kube import Kube
-from penstock.clients.resources import (
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import (
     CONFIG_MAPS,
     SECRETS,
     SERVICE_ACCOUNTS,
@@ -16,6 +15,7 @@ from penstock.clients.resources import (
     VOLUMES,
     Resource,
 )
+from penstock.clients.machine.clock import unix_time
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.errors import NotFound
 from penstock.local.node.environment import ConfigError, expand, field, resource

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.clients.clock import monotonic, unix_time
-from penstock.clients.resources import PODS
+from penstock.clients.kubernetes.resources import PODS
+from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError
 from penstock.local import processes

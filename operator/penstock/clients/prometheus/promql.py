@@ -13,7 +13,7 @@ from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
-from penstock.clients.clock import monotonic, unix_time
+from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.core.formats.json_text import parse_json
 
 MAX_REASON_CHARS = 300

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any
 
-from penstock.clients.credentials import expiry_times_s
-from penstock.clients.metric_set import MetricSet
+from penstock.clients.kubernetes.credentials import expiry_times_s
+from penstock.clients.metrics.metric_set import MetricSet
 from penstock.observability.metrics.specs import MetricSpec
 
 

@@ -6,8 +6,8 @@ from contextlib import aclosing
 
 import aiohttp
 
-from penstock.clients.kube import Kube, Object, lines
-from penstock.clients.resources import LEASES, PODS
+from penstock.clients.kubernetes.client import Kube, Object, lines
+from penstock.clients.kubernetes.resources import LEASES, PODS
 from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.formats.json_text import parse_json
 from penstock.core.formats.serialization import deserialize

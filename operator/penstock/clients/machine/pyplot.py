@@ -3,7 +3,7 @@
 import os
 from types import ModuleType
 
-from penstock.clients.caches import cache_root
+from penstock.clients.machine.caches import cache_root
 
 
 def pyplot() -> ModuleType:

@@ -11,7 +11,7 @@ from weakref import WeakSet
 import aiohttp
 from kubernetes.aio.client.rest import RESTClientObject, RESTResponse
 
-from penstock.clients.clock import monotonic
+from penstock.clients.machine.clock import monotonic
 
 # Bound on the waits of 10 ms for the event loop to close the sockets.
 MAX_WAITS = 100

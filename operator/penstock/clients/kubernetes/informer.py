@@ -5,9 +5,9 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Iterator
 
-from penstock.clients.clock import monotonic
-from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import Resource
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.resources import Resource
+from penstock.clients.machine.clock import monotonic
 from penstock.core.backoff import backoff_s
 from penstock.errors import Forbidden, KubeError, NotFound, Transient
 

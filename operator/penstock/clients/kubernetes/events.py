@@ -4,9 +4,9 @@ import logging
 import secrets
 from typing import Any
 
-from penstock.clients.clock import unix_time
-from penstock.clients.kube import Kube
-from penstock.clients.resources import EVENTS
+from penstock.clients.kubernetes.client import Kube
+from penstock.clients.kubernetes.resources import EVENTS
+from penstock.clients.machine.clock import unix_time
 from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from penstock.clients.clock import monotonic
+from penstock.clients.machine.clock import monotonic
 from penstock_engine.telemetry.exposition import OPENMETRICS
 
 # A page is answered with again for this long, in seconds: far less than the usual 15 s between scrapes.

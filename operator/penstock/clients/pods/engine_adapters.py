@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import aiohttp
 
-from penstock.clients.adapter_list import MAX_LIST_BYTES, parse_copies
-from penstock.clients.clock import monotonic
-from penstock.clients.loop_share import LoopShare
-from penstock.clients.pod_session import pod_session, read_bounded
-from penstock.clients.shared_slots import SharedSlots
+from penstock.clients.machine.clock import monotonic
+from penstock.clients.pods.adapter_list import MAX_LIST_BYTES, parse_copies
+from penstock.clients.pods.loop_share import LoopShare
+from penstock.clients.pods.session import pod_session, read_bounded
+from penstock.clients.pods.shared_slots import SharedSlots
 from penstock.core.adapters.replica import Copy
 from penstock.core.formats.json_text import parse_json
 from penstock.core.observed.lora_engine import LoraRuntime

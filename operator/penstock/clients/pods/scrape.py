@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import aiohttp
 
-from penstock.clients import stats_report
-from penstock.clients.exposition import Samples, label
-from penstock.clients.pod_session import pod_session, read_bounded
-from penstock.clients.shared_slots import SharedSlots
+from penstock.clients.pods import stats_report
+from penstock.clients.pods.exposition import Samples, label
+from penstock.clients.pods.session import pod_session, read_bounded
+from penstock.clients.pods.shared_slots import SharedSlots
 from penstock.core.observed.gateway_report import GatewayReport
 from penstock.core.scaling.signals import CacheSettings, EngineReading, Histogram, Missing, Source
 from penstock_engine.contract import metric_specs as specs

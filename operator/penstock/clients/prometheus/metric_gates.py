@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from penstock.clients.promql import (
+from penstock.clients.prometheus.promql import (
     INVALID_ANSWER_ERRORS,
     QueryError,
     QueryLimits,

@@ -5,15 +5,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from penstock.clients.exposition import Samples, labels_text
-from penstock.clients.promql import (
+from penstock.clients.pods.exposition import Samples, labels_text
+from penstock.clients.pods.scrape import WANTED, reading_of
+from penstock.clients.prometheus.promql import (
     INVALID_ANSWER_ERRORS,
     QueryError,
     QueryLimits,
     Server,
     ask,
 )
-from penstock.clients.scrape import WANTED, reading_of
 from penstock.core.scaling.signals import STALE_S, EngineReading, Missing
 
 # The operator's tick waits for the response, which has about seventy series per pod.

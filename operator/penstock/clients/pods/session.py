@@ -2,7 +2,7 @@
 
 import aiohttp
 
-from penstock.clients.pod_connections import PodConnector
+from penstock.clients.pods.connections import PodConnector
 
 
 def pod_session() -> aiohttp.ClientSession:

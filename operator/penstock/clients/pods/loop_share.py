@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
-from penstock.clients.clock import thread_cpu_time
+from penstock.clients.machine.clock import thread_cpu_time
 
 
 @dataclass(slots=True)

@@ -14,10 +14,10 @@ from typing import Any
 import aiohttp
 from kubernetes.aio import client
 
-from penstock.clients.api_errors import api_error, status_field
-from penstock.clients.kubeconfig import load_configuration
-from penstock.clients.resources import KINDS, Resource
-from penstock.clients.rest_client import RequestObserver, TrackingRestClient
+from penstock.clients.kubernetes.api_errors import api_error, status_field
+from penstock.clients.kubernetes.kubeconfig import load_configuration
+from penstock.clients.kubernetes.resources import KINDS, Resource
+from penstock.clients.kubernetes.rest_client import RequestObserver, TrackingRestClient
 from penstock.errors import Conflict, NotFound, Transient
 
 Object = dict[str, Any]

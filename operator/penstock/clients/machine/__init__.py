@@ -1,0 +1,1 @@
+"""This machine: clocks, cache folder, log output, plots."""

@@ -1,0 +1,1 @@
+"""Metrics of this process, and the HTTP server that shows them."""

@@ -1,0 +1,1 @@
+"""Pods of engines and gateways: connections, metrics, stats reports, lists of adapters."""
