@@ -18,7 +18,7 @@ from benchmarks.cluster.campaigns.limit_cases import Case, draw_cases
 from benchmarks.cluster.campaigns.limited_rollout import LimitedRollout, Result
 from benchmarks.cluster.campaigns.scripted_pods import ScriptedPods, create_lost_node
 
-from penstock.cli.rollout_status import console
+from penstock.cli.rollout.status import console
 from penstock.clients.kubernetes.client import Kube, connect
 from penstock.clients.machine.clock import monotonic
 from penstock.local import cluster as clusters

@@ -72,6 +72,16 @@ def tree(tmp_path: Path) -> Path:
             "Layers of the chart",
         ),
         (
+            "operator/penstock/cli/output/terminal.py",
+            "import penstock.cli.options.logs",
+            "Layers of the commands",
+        ),
+        (
+            "operator/penstock/cli/scaling/explain.py",
+            "import penstock.cli.rollout.status",
+            "Layers of the commands",
+        ),
+        (
             "operator/penstock/clients/kubernetes/resources.py",
             "import penstock.clients.pods.exposition",
             "Layers of the clients",

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from penstock.cli import calibrate
+from penstock.cli.simulation import calibrate
 
 MAX_NUM_SEQS = 3
 MODELS = json.dumps({"data": [{"id": "m", "max_model_len": 64}]})

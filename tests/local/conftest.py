@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.local.api_server import ApiServer
 
-from penstock.cli import rollout_status
+from penstock.cli.rollout import status as rollout_status
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from penstock.cli.adapter_report import adapter_report
+from penstock.cli.adapters.report import adapter_report
 from penstock.cli.main import build
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.demand_estimate import AdapterDemand
@@ -117,9 +117,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     async def connect(**_: object) -> Cluster:
         return cluster
 
-    monkeypatch.setattr("penstock.cli.adapters.connect", connect)
-    monkeypatch.setattr("penstock.cli.adapters.placement", cluster.placement)
-    monkeypatch.setattr("penstock.cli.adapters.unix_time", lambda: NOW_S)
+    monkeypatch.setattr("penstock.cli.adapters.command.connect", connect)
+    monkeypatch.setattr("penstock.cli.adapters.command.placement", cluster.placement)
+    monkeypatch.setattr("penstock.cli.adapters.command.unix_time", lambda: NOW_S)
     return cluster
 
 

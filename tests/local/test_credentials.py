@@ -70,11 +70,12 @@ def test_every_command_takes_the_contexts_namespace(
     asked: list[str] = []
     if words == ["record"]:
         monkeypatch.setattr(
-            "penstock.cli.record.recording",
+            "penstock.cli.scaling.record.recording",
             lambda _kube, _namespace, _lease, name, **_: _nothing(asked, name),
         )
     monkeypatch.setattr(
-        "penstock.cli.explain.recording", lambda *_, **__: _nothing([], "explain reads the service")
+        "penstock.cli.scaling.explain.recording",
+        lambda *_, **__: _nothing([], "explain reads the service"),
     )
     penstock(*words, "chat")
     penstock(*words, "chat", "-n", "given")

@@ -81,12 +81,12 @@ class Cluster:
 def explain(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Runs the command on a service with this last decision, on a wide terminal."""
     wide = Console(highlight=False, markup=False, width=1000)
-    monkeypatch.setattr("penstock.cli.explain.console", wide)
+    monkeypatch.setattr("penstock.cli.scaling.explain.console", wide)
 
     def explain(tick: AnyTick, *words: str, **spec: Any) -> Result:
         cluster = Cluster(tick, **spec)
-        monkeypatch.setattr("penstock.cli.explain.connect", cluster.connect)
-        monkeypatch.setattr("penstock.cli.explain.recording", cluster.recording)
+        monkeypatch.setattr("penstock.cli.scaling.explain.connect", cluster.connect)
+        monkeypatch.setattr("penstock.cli.scaling.explain.recording", cluster.recording)
         return CliRunner().invoke(build("explain"), ["explain", "chat", *words])
 
     return explain

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.local.api_server import STABLE, STALLED, Answer, ApiServer, penstock
 
-from penstock.cli import rollout_status
+from penstock.cli.rollout import status as rollout_status
 from penstock.core.spec.service import REVISION_LABEL
 
 

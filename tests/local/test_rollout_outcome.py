@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.rollout_outcome import rollout_outcome
+from penstock.cli.rollout.outcome import rollout_outcome
 from penstock.core.rollout.commands import ANNOTATION
 
 COMMAND = "abort@00000000 again"

@@ -17,9 +17,9 @@ from benchmarks.cluster.campaigns.limit_cases import (
 from benchmarks.cluster.campaigns.scripted_pods import is_serving, lose
 from tests.support.cluster.service_manifest import service_manifest
 
-from penstock.cli import rollout_revisions
-from penstock.cli.rollout_status import follow
-from penstock.cli.rollout_target import Refused, RolloutTarget
+from penstock.cli.rollout import revisions as rollout_revisions
+from penstock.cli.rollout.status import follow
+from penstock.cli.rollout.target import Refused, RolloutTarget
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.resources import (
     DEPLOYMENTS,

@@ -1,1 +1,1 @@
-"""The `penstock` command: one module for each sub-command."""
+"""The `penstock` command: a table of sub-commands, and a package for each group of them."""

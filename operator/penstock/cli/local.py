@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.terminal import make_console
+from penstock.cli.output.terminal import make_console
 from penstock.core.formats.quantity import parse_quantity
 from penstock.errors import KubeError
 from penstock.local import chat_model

@@ -29,34 +29,38 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "local": (USE, "penstock.cli.local", "Run a real Kubernetes control plane as plain processes."),
     "adapters": (
         USE,
-        "penstock.cli.adapters",
+        "penstock.cli.adapters.command",
         "Show where LoRA adapters are loaded, their demand, and why.",
     ),
     "explain": (
         USE,
-        "penstock.cli.explain",
+        "penstock.cli.scaling.explain",
         "Explain why a service has its number of replicas, and what would change it.",
     ),
     "record": (
         USE,
-        "penstock.cli.record",
+        "penstock.cli.scaling.record",
         "Record a service's scaling observations and decisions.",
     ),
     "replay": (
         USE,
-        "penstock.cli.replay",
+        "penstock.cli.scaling.replay",
         "Replay recorded decisions with the same scaling rule or another.",
     ),
-    "rollout": (USE, "penstock.cli.rollout", "Show and control the rollout of a new revision."),
-    "simulate": (USE, "penstock.cli.simulate", "Simulate a scaling policy."),
+    "rollout": (
+        USE,
+        "penstock.cli.rollout.commands",
+        "Show and control the rollout of a new revision.",
+    ),
+    "simulate": (USE, "penstock.cli.simulation.simulate", "Simulate a scaling policy."),
     "simulate-rollout": (
         USE,
-        "penstock.cli.simulate_rollout",
+        "penstock.cli.simulation.simulate_rollout",
         "Simulate canaries to measure a judge's error rates.",
     ),
     "calibrate": (
         USE,
-        "penstock.cli.calibrate",
+        "penstock.cli.simulation.calibrate",
         "Measure a running engine and write a profile for the simulator.",
     ),
     "manifests": (
@@ -64,16 +68,24 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "penstock.cli.manifests",
         "Print the manifests that install Penstock, for kubectl apply.",
     ),
-    "gateway": (OPERATE, "penstock.cli.gateway", "Run the OpenAI-compatible gateway."),
-    "operator": (OPERATE, "penstock.cli.operator", "Run the operator."),
-    "chart": (DEVELOP, "penstock.cli.chart", "Write the Helm chart, or check it."),
-    "crds": (DEVELOP, "penstock.cli.crds", "Write the CustomResourceDefinitions, or check them."),
+    "gateway": (OPERATE, "penstock.cli.servers.gateway", "Run the OpenAI-compatible gateway."),
+    "operator": (OPERATE, "penstock.cli.servers.operator", "Run the operator."),
+    "chart": (DEVELOP, "penstock.cli.generated.chart", "Write the Helm chart, or check it."),
+    "crds": (
+        DEVELOP,
+        "penstock.cli.generated.crds",
+        "Write the CustomResourceDefinitions, or check them.",
+    ),
     "dashboards": (
         DEVELOP,
-        "penstock.cli.dashboards",
+        "penstock.cli.generated.dashboards",
         "Write the dashboards for Grafana, or check them.",
     ),
-    "docs": (DEVELOP, "penstock.cli.docs", "Write the generated reference pages, or check them."),
+    "docs": (
+        DEVELOP,
+        "penstock.cli.generated.docs",
+        "Write the generated reference pages, or check them.",
+    ),
 }
 
 

@@ -11,7 +11,7 @@ import yaml
 from penstock.api.generation import crdgen
 from penstock.api.generation.compatibility import Exceptions, breaking_changes, refused_changes
 from penstock.api.generation.golden import UnknownKeyword, fields_of, from_text, to_text
-from penstock.cli import crds
+from penstock.cli.generated import crds
 
 OLD: dict[str, Any] = {
     "(names)": {"kind": "InferenceService", "plural": "inferenceservices", "shortNames": ["psvc"]},

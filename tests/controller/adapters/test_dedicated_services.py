@@ -16,8 +16,8 @@ from tests.controller.adapters.pool_stand import (
 )
 from tests.support.cluster.adapter_stand import SERVICE, AdapterStand
 
-from penstock.cli import rollout_revisions
-from penstock.cli.rollout_target import Refused, parse_target
+from penstock.cli.rollout import revisions as rollout_revisions
+from penstock.cli.rollout.target import Refused, parse_target
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.resources import (
     INFERENCE_SERVICES,

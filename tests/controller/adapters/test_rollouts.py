@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from tests.support.cluster.adapter_stand import SERVICE, AdapterStand, adapter_stand, engine_name
 
-from penstock.cli import rollout_revisions
-from penstock.cli.rollout_evidence import read_trial
-from penstock.cli.rollout_status import follow
-from penstock.cli.rollout_target import Refused, parse_target
+from penstock.cli.rollout import revisions as rollout_revisions
+from penstock.cli.rollout.evidence import read_trial
+from penstock.cli.rollout.status import follow
+from penstock.cli.rollout.target import Refused, parse_target
 from penstock.clients.kubernetes.resources import LORA_ADAPTERS
 from penstock.controller.adapters.metrics import AdapterMetrics
 from penstock.controller.canary.judge import Judge, Judgement

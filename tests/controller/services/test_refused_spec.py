@@ -3,8 +3,8 @@
 import pytest
 from tests.controller.disruption_budgets import listed_budgets
 
-from penstock.cli import rollout_revisions
-from penstock.cli.rollout_target import parse_target
+from penstock.cli.rollout import revisions as rollout_revisions
+from penstock.cli.rollout.target import parse_target
 from penstock.clients.kubernetes.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS
 from penstock.controller.canary.cases import canary_cases
 from penstock.controller.canary.judge import Judge

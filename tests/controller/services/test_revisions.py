@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.cli import rollout_revisions
-from penstock.cli.rollout_target import Refused, parse_target
+from penstock.cli.rollout import revisions as rollout_revisions
+from penstock.cli.rollout.target import Refused, parse_target
 from penstock.clients.kubernetes.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,

@@ -7,8 +7,8 @@ import typer
 
 from penstock.api.generation import docgen
 from penstock.chart.values import values_yaml
-from penstock.cli import package_page
-from penstock.cli.generated import write_or_check
+from penstock.cli.generated import package_page
+from penstock.cli.generated.write_or_check import write_or_check
 from penstock.core.reconcile import condition_types
 from penstock.core.rollout import phase_reference
 from penstock.core.runtimes import page as engine_settings

@@ -7,9 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.api.conversion.past_specs import accepted_spec
-from penstock.cli.rollout_outcome import rollout_outcome
-from penstock.cli.rollout_target import RolloutTarget
-from penstock.cli.terminal import make_console
+from penstock.cli.output.terminal import make_console
+from penstock.cli.rollout.outcome import rollout_outcome
+from penstock.cli.rollout.target import RolloutTarget
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.core.formats.timestamps import parse_timestamp

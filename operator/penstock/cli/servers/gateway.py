@@ -5,8 +5,8 @@ import asyncio
 import typer
 import uvicorn
 
-from penstock.cli import gateway_options as option
-from penstock.cli.log_options import LogFormatOption, LogLevelOption
+from penstock.cli.options.logs import LogFormatOption, LogLevelOption
+from penstock.cli.servers import gateway_options as option
 from penstock.clients.machine.logs import configure as configure_logs
 from penstock.errors import KubeError
 from penstock.gateway.server import serve

@@ -11,10 +11,10 @@ from rich.table import Table
 from penstock.api.conversion.convert import InvalidService
 from penstock.api.conversion.past_specs import parse_accepted_spec
 from penstock.chart.names import LEASE_NAME
-from penstock.cli.exit_status import exit_status
-from penstock.cli.namespace_options import Namespace, OperatorNamespace
-from penstock.cli.record import MARGIN_S, announce_wait
-from penstock.cli.terminal import make_console
+from penstock.cli.options.namespaces import Namespace, OperatorNamespace
+from penstock.cli.output.exit_status import exit_status
+from penstock.cli.output.terminal import make_console
+from penstock.cli.scaling.record import MARGIN_S, announce_wait
 from penstock.clients.kubernetes.client import Kube, connect
 from penstock.clients.kubernetes.leader import recording
 from penstock.clients.kubernetes.resources import INFERENCE_SERVICES

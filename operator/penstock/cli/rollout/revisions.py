@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from rich.table import Column, Table
 
 from penstock.api.conversion.past_specs import accepted_spec, spec_of_revision
-from penstock.cli.rollout_status import console, follow
-from penstock.cli.rollout_target import Refused, RolloutTarget
-from penstock.cli.rollout_versions import print_versions, undo_patch
+from penstock.cli.rollout.status import console, follow
+from penstock.cli.rollout.target import Refused, RolloutTarget
+from penstock.cli.rollout.versions import print_versions, undo_patch
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.resources import CONTROLLER_REVISIONS
 from penstock.clients.machine.clock import unix_time

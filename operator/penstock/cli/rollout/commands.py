@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from penstock.cli import rollout_revisions as revisions
-from penstock.cli.exit_status import exit_status
-from penstock.cli.namespace_options import Namespace
-from penstock.cli.rollout_evidence import print_by_bin, print_by_tenant, read_trial
-from penstock.cli.rollout_revisions import MANAGER
-from penstock.cli.rollout_status import console, follow
-from penstock.cli.rollout_target import Refused, RolloutTarget, parse_target
+from penstock.cli.options.namespaces import Namespace
+from penstock.cli.output.exit_status import exit_status
+from penstock.cli.rollout import revisions
+from penstock.cli.rollout.evidence import print_by_bin, print_by_tenant, read_trial
+from penstock.cli.rollout.revisions import MANAGER
+from penstock.cli.rollout.status import console, follow
+from penstock.cli.rollout.target import Refused, RolloutTarget, parse_target
 from penstock.clients.kubernetes.client import Kube, Object, connect
 from penstock.core.observed.rollout_phases import PHASES, Phase
 from penstock.core.observed.stored_status import stored_status

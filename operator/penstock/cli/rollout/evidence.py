@@ -2,8 +2,8 @@
 
 from rich.table import Table
 
-from penstock.cli.rollout_status import console, percent
-from penstock.cli.rollout_target import RolloutTarget
+from penstock.cli.rollout.status import console, percent
+from penstock.cli.rollout.target import RolloutTarget
 from penstock.clients.kubernetes.client import Kube
 from penstock.clients.kubernetes.resources import CONFIG_MAPS
 from penstock.core.canary.counts import Counts

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from penstock.chart.rendering.chart_files import charts
-from penstock.cli.generated import write_or_check
+from penstock.cli.generated.write_or_check import write_or_check
 
 
 def command(

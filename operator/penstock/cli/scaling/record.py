@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from penstock.chart.names import LEASE_NAME
-from penstock.cli.exit_status import exit_status
-from penstock.cli.namespace_options import Namespace, OperatorNamespace
-from penstock.cli.output_file import require_writable
+from penstock.cli.options.namespaces import Namespace, OperatorNamespace
+from penstock.cli.output.exit_status import exit_status
+from penstock.cli.output.file import require_writable
 from penstock.clients.kubernetes.client import connect
 from penstock.clients.kubernetes.leader import recording
 from penstock.clients.kubernetes.resources import INFERENCE_SERVICES

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from penstock.cli.terminal import make_console
+from penstock.cli.output.terminal import make_console
 from penstock.core.formats.serialization import DecodeError
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.scaling.by_kv.tick import KvSettings

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from penstock.cli.output_file import write_output
-from penstock.cli.terminal import make_console
+from penstock.cli.output.file import write_output
+from penstock.cli.output.terminal import make_console
 from penstock.sim.adapters.run import RULES, WARM_UP_S, Summary, run
 from penstock.sim.adapters.scenario import AdapterScenario
 from penstock.sim.report import Estimate

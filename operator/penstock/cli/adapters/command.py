@@ -10,10 +10,10 @@ from rich import box
 from rich.table import Column, Table
 
 from penstock.chart.names import LEASE_NAME
-from penstock.cli.adapter_report import AdapterReport, adapter_report
-from penstock.cli.exit_status import exit_status
-from penstock.cli.namespace_options import Namespace, OperatorNamespace
-from penstock.cli.terminal import make_console
+from penstock.cli.adapters.report import AdapterReport, adapter_report
+from penstock.cli.options.namespaces import Namespace, OperatorNamespace
+from penstock.cli.output.exit_status import exit_status
+from penstock.cli.output.terminal import make_console
 from penstock.clients.kubernetes.client import Kube, Object, connect
 from penstock.clients.kubernetes.leader import placement
 from penstock.clients.kubernetes.resources import LORA_ADAPTERS

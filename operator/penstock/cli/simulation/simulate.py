@@ -11,10 +11,10 @@ import yaml
 from pydantic import ValidationError
 from rich.table import Table
 
-from penstock.cli import simulate_adapters
-from penstock.cli import simulate_options as option
-from penstock.cli.output_file import write_output
-from penstock.cli.terminal import make_console
+from penstock.cli.output.file import write_output
+from penstock.cli.output.terminal import make_console
+from penstock.cli.simulation import adapters as simulate_adapters
+from penstock.cli.simulation import options as option
 from penstock.sim import campaign, policies, scenario
 from penstock.sim.adapters import run as adapter_run
 from penstock.sim.adapters import scenario as adapter_scenario

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.generated import write_or_check
+from penstock.cli.generated.write_or_check import write_or_check
 from penstock.observability.dashboards.files import files
 
 

@@ -2,8 +2,8 @@
 
 from rich.table import Column, Table
 
-from penstock.cli.rollout_status import console
-from penstock.cli.rollout_target import Refused
+from penstock.cli.rollout.status import console
+from penstock.cli.rollout.target import Refused
 from penstock.clients.kubernetes.client import Object
 from penstock.core.adapters.versions import VersionRecord, history_of, undo_target
 from penstock.core.observed.stored_status import stored_status

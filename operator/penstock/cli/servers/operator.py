@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.log_options import LogFormatOption, LogLevelOption
-from penstock.cli.network_options import EnginesFrom, peers
-from penstock.cli.prometheus_options import (
+from penstock.cli.options.logs import LogFormatOption, LogLevelOption
+from penstock.cli.options.network import EnginesFrom, peers
+from penstock.cli.options.prometheus import (
     MetricsHosts,
     PrometheusCaFile,
     PrometheusTokenFile,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.output_file import require_writable
+from penstock.cli.output.file import require_writable
 from penstock.sim.rollout.judges import JudgeName
 from penstock.sim.rollout.scenario import Latency
 

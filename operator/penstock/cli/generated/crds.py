@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock.api.generation import compatibility, crdgen, golden
-from penstock.cli.generated import write_or_check
+from penstock.cli.generated.write_or_check import write_or_check
 
 
 def command(

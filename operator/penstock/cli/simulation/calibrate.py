@@ -15,7 +15,7 @@ from penstock.calibration.facts import Facts, facts
 from penstock.calibration.fit import Fit, fit
 from penstock.calibration.probe import ProbeFailed, Prober
 from penstock.calibration.sweep import Limits, sweep
-from penstock.cli.output_file import require_writable
+from penstock.cli.output.file import require_writable
 from penstock.sim.profile import Profile, write
 
 

@@ -4,7 +4,7 @@ import json
 
 import typer
 
-from penstock.cli import simulate_rollout_options as option
+from penstock.cli.simulation import rollout_options as option
 from penstock.sim.rollout.campaign import simulate, summary
 from penstock.sim.rollout.scenario import Effect, Scenario
 

@@ -1,0 +1,1 @@
+"""`penstock adapters`: where LoRA adapters are, and why."""

@@ -1,0 +1,1 @@
+"""Commands that write the generated files of the repository, or check them."""

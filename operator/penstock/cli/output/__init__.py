@@ -1,0 +1,1 @@
+"""What commands give back: tables, files, an exit status."""

@@ -1,0 +1,1 @@
+"""`penstock rollout`: shows and controls the rollout of a service or an adapter."""

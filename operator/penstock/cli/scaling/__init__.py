@@ -1,0 +1,1 @@
+"""Commands about scaling decisions: explain, record and replay them."""

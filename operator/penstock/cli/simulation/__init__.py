@@ -1,0 +1,1 @@
+"""Commands that run the simulator, or measure an engine for it."""
