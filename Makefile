@@ -13,7 +13,7 @@ export PYTEST_DEBUG_TEMPROOT ?= $(CACHE)/tests
 unexport PYTHONDONTWRITEBYTECODE
 
 # Folders of tests that start no cluster and no engine: what `make check` runs, less the markers below.
-CHECKED := tests/api tests/architecture tests/calibration tests/chart tests/clients tests/controller tests/core* \
+CHECKED := tests/api tests/architecture tests/calibration tests/chart tests/clients tests/controller tests/core \
   tests/engine_core tests/gateway tests/images tests/sim_baselines
 NOT_CHECKED := cluster or slow
 

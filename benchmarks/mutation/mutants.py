@@ -44,25 +44,28 @@ class Group:
     tests: Sequence[str]
 
 
+PLAN_TESTS = tuple(
+    f"tests/core/{folder}" for folder in ("manifests", "observed", "reconcile", "rollout", "spec")
+)
 GROUPS = {
     "plan and rollout": Group(
         (
             f"{CORE}/reconcile/plan.py", f"{CORE}/reconcile/variant_split.py", f"{CORE}/spec/history.py",
             f"{CORE}/spec/revision.py", f"{CORE}/formats/strategic_merge.py", f"{CORE}/rollout/*.py",
         ),
-        ("tests/core", "tests/core_rollout"),
+        PLAN_TESTS,
     ),
     "routing and admission": Group(
-        (f"{CORE}/routing/*.py",), ("tests/core_routing", "tests/core_rollout")
+        (f"{CORE}/routing/*.py",), ("tests/core/routing", "tests/core/rollout")
     ),
-    "canary": Group((f"{CORE}/canary/*.py",), ("tests/core_canary",)),
+    "canary": Group((f"{CORE}/canary/*.py",), ("tests/core/canary",)),
     "scaling": Group(
         (
             f"{CORE}/scaling/by_objectives/*.py", f"{CORE}/scaling/by_kv/*.py",
             f"{CORE}/scaling/learned/*.py", f"{CORE}/scaling/variants/*.py", f"{CORE}/scaling/blind.py",
             f"{CORE}/scaling/decisions.py", f"{CORE}/scaling/delays.py",
         ),
-        ("tests/core_sizing", "tests/core_scaling"),
+        ("tests/core/scaling", "tests/controller/scaling/test_objective_scaler.py"),
     ),
     "gateway": Group((f"{GATEWAY}/**/*.py",), ("tests/gateway",)),
     "status": Group(
@@ -71,7 +74,7 @@ GROUPS = {
             f"{CORE}/reconcile/conditions.py", f"{CORE}/reconcile/summary_conditions.py",
             f"{CORE}/observed/children.py",
         ),
-        ("tests/core", "tests/core_rollout"),
+        PLAN_TESTS,
     ),
     "engine core": Group((f"{ENGINE}/core/**/*.py",), ("tests/engine_core",)),
     "sampling": Group((f"{ENGINE}/sampling/*.py",), ("tests/engine_sampling",)),

@@ -19,7 +19,7 @@ LONGEST = (
     "tests/gateway",
     "tests/sim",
     "tests/engine_clients",
-    "tests/core_sizing",
+    "tests/core/scaling",
 )
 # Scenarios that share a cluster with Penstock, by their group. Folders of e2e that are not here, and start no
 # cluster of their own, share that of "e2e/others".
@@ -40,8 +40,9 @@ class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def group(nodeid: str) -> str:
-    """The group of a test: its first two folders, such as tests/gateway, or that of its scenario."""
-    folder = "/".join(nodeid.split("::")[0].split("/")[:2])
+    """The group of a test: tests/gateway, tests/core/scaling, or that of its scenario."""
+    folders = nodeid.split("::")[0].split("/")[:-1]
+    folder = "/".join(folders[: 3 if folders[:2] == ["tests", "core"] else 2])
     return SCENARIOS.get(folder, "e2e/others") if folder.startswith("e2e/") else folder
 
 

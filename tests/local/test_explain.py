@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.core_scaling.engine_loads import engine, observation
-from tests.core_sizing.conftest import live
+from tests.core.scaling.by_kv.engine_loads import engine, observation
+from tests.core.scaling.conftest import live
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import build

@@ -1,6 +1,6 @@
 """Copies that are drained to make room, while one of their requests never ends."""
 
-from tests.core_adapters.pods import BUSY, engine_name, version
+from tests.core.adapters.pods import BUSY, engine_name, version
 
 from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.adapters.route import MAX_WAIT_S, DrainCopy, Refuse, Wait, route_adapter
