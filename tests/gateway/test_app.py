@@ -63,10 +63,10 @@ async def test_errors_of_the_router_have_openais_form(start_gateway):
 
 async def test_unknown_path_is_answered_with_the_routes_that_there_are(start_gateway):
     front = await start_gateway()
-    status, _, body = await get(front, "/v1/embeddings", method="POST")
+    status, _, body = await get(front, "/v1/no-such-route", method="POST")
     assert status == 404
     assert json.loads(body)["error"]["message"] == (
-        "the gateway has no route POST /v1/embeddings; it relays /v1/chat/completions and "
+        "the gateway has no route POST /v1/no-such-route; it relays /v1/chat/completions and "
         "/v1/completions to engines, and has /v1/models"
     )
     _, _, body = await get(front, "/" + "x" * 1000)

@@ -1,15 +1,20 @@
 """A row for another API is all that parsing, usage, statistics, metrics and routes need."""
 
 import json
+import math
 
 import pytest
 from tests.gateway.engine_answers import stream
+from tests.gateway.stats.recorded_requests import POD, USAGE, Clock, close, whole
 
 from penstock.clients.pods import stats_report
-from penstock.core.routing.apis import APIS, Api, UsageFields
+from penstock.core.canary.moments import Moments
+from penstock.core.routing.apis import APIS, COMPLETIONS, Api, UsageFields
 from penstock.gateway import app
 from penstock.gateway.apis.request import parse
 from penstock.gateway.apis.response_usage import ResponseUsage
+from penstock.gateway.stats.request_record import RequestRecord
+from penstock.gateway.stats.service_stats import ServiceStats
 from penstock.observability.metrics import gateway as specs
 
 EMBEDDINGS = Api(
@@ -62,6 +67,16 @@ def test_api_that_generates_nothing_has_no_output_and_no_empty_answer():
     usage = ResponseUsage(EMBEDDINGS, is_stream=False)
     usage.feed(ANSWER)
     assert (usage.prompt_tokens, usage.output_tokens, usage.is_empty) == (6000, 0, False)
+
+
+@pytest.mark.parametrize(("api", "output"), [(EMBEDDINGS, []), (COMPLETIONS, [math.log(7)])])
+def test_only_lengths_of_generated_answers_are_compared(api, output):
+    stats, clock = ServiceStats(), Clock()
+    record = RequestRecord(stats, clock, parse(body(input="x"), api), clock.now_s)
+    whole(record, clock, USAGE % 7)
+    close(record)
+    arm = stats.arm(POD).snapshot()
+    assert (arm.requests, arm.output) == (1, Moments.of(output))
 
 
 def test_counts_have_the_names_of_the_row():

@@ -73,7 +73,7 @@ async def test_invalid_headers(start_engine, start_gateway, headers, status):
     ("method", "path", "status"),
     [
         ("GET", "/v1/chat/completions", 405), ("PUT", "/v1/completions", 405),
-        ("DELETE", "/v1/models", 405), ("GET", "/healthz", 404), ("POST", "/v1/embeddings", 404),
+        ("DELETE", "/v1/models", 405), ("GET", "/healthz", 404), ("POST", "/v1/no-such-route", 404),
         ("GET", "/", 404), ("POST", "/v1/chat/completions/", 404), ("GET", "/v1/../metrics/x", 404),
         ("POST", "//v1/completions", 404), ("GET", "/docs", 404), ("GET", "/openapi.json", 404),
     ],

@@ -123,7 +123,7 @@ class ArmCounter:
 
     def record_completion(
         self,
-        output_tokens: int,
+        output_tokens: int | None,
         ahead: int,
         *,
         is_empty: bool,
@@ -132,14 +132,16 @@ class ArmCounter:
     ) -> None:
         """Count an answered request.
 
-        ahead: requests that the engine had not started to answer when it received this one. is_empty: the
-        answer has no text. violates: a latency objective was missed.
+        output_tokens: None of an API that generates none. ahead: requests that the engine had not started to
+        answer when it received this one. is_empty: the answer has no text. violates: a latency objective was
+        missed.
         """
         self._add(tenant, Tenant(requests=1))
         self.requests += 1
         self._empty_outputs += is_empty
         self._violations += violates
-        self._output = _with(self._output, output_tokens)
+        if output_tokens is not None:
+            self._output = _with(self._output, output_tokens)
         bin_ = queue_bin(ahead)
         self._missed[bin_] = self._missed[bin_].plus(MISSED if violates else MET)
 

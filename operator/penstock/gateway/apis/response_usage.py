@@ -102,6 +102,11 @@ class ResponseUsage:
         return self._api.generates and not self.has_text and not self.has_error
 
     @property
+    def generated_tokens(self) -> int | None:
+        """As `output_tokens`, but None of an API that generates none."""
+        return self.output_tokens if self._api.generates else None
+
+    @property
     def output_tokens(self) -> int:
         """Tokens generated so far: from usage, else estimated from events or bytes, and then at least 1.
 

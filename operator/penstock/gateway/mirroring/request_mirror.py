@@ -150,7 +150,9 @@ class RequestMirror:
         if CHARGES[ending].charges_copy:
             arm.record_failure()
         elif is_answered:
-            arm.record_completion(usage.output_tokens, 0, is_empty=usage.is_empty, violates=False)
+            arm.record_completion(
+                usage.generated_tokens, 0, is_empty=usage.is_empty, violates=False
+            )
 
     async def _send(
         self, copy: MirroredRequest, service: Service, endpoint: Endpoint, usage: ResponseUsage

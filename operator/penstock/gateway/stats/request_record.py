@@ -218,7 +218,7 @@ class RequestRecord:
         usage = self._usage
         is_first = self._key is None or answers.add(self._key)
         arm.record_completion(
-            usage.output_tokens,
+            usage.generated_tokens,
             self._num_ahead,
             is_empty=is_first and usage.is_empty,
             violates=self._violates,
