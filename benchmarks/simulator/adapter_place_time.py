@@ -11,6 +11,7 @@ import argparse
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 from statistics import median
 from time import process_time
@@ -46,7 +47,18 @@ def measure(num_adapters: int, num_pods: int, random: Random) -> None:
         while len(copies) < SLOTS:
             name = random.choices(names[:-1], weights[:-1])[0]
             copies[name] = Copy("Resident", random.randrange(2))
-        pods.append(AdapterReplica(f"p{index}", SLOTS, copies, float(index)))
+        pods.append(
+            AdapterReplica(
+                pod=f"p{index}",
+                slots=SLOTS,
+                copies=copies,
+                load=float(index),
+                loads_at_once=1,
+                side="",
+                draining_copies=frozenset(),
+                backing_off_copies=frozenset(),
+            )
+        )
     state: DemandState | None = None
     arrivals: dict[str, int] = dict.fromkeys(names, 0)
     for tick in range(TICKS):
@@ -66,7 +78,7 @@ def measure(num_adapters: int, num_pods: int, random: Random) -> None:
             route_adapter(names[-1], pods, by_name, state.demand)
     number = min(num_adapters, num_pods * SLOTS // 4)
     wanted = [AdapterVersion(v.name, v.uri, Placement(min_copies=1)) for v in versions[:number]]
-    empty = [AdapterReplica(pod.pod, SLOTS) for pod in pods]
+    empty = [replace(pod, copies={}, load=0.0) for pod in pods]
     with measured(f"place, {number} minimums on empty pods"):
         place([*wanted, *versions[number:]], empty, {})
 

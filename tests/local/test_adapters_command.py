@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from tests.core.adapters.pods import replica
 from typer.testing import CliRunner, Result
 
 from penstock.cli.adapters.report import adapter_report
@@ -13,7 +14,7 @@ from penstock.cli.main import build
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
-from penstock.core.adapters.replica import AdapterReplica, Copy
+from penstock.core.adapters.replica import Copy
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.spec.service import Object
 from penstock.errors import Forbidden, NotFound
@@ -63,8 +64,8 @@ PLACEMENT = PlacementRecord(
     "team/chat",
     NOW_S,
     (
-        AdapterReplica("chat-a", 4, {engine_name(SQL): Copy("Resident", 3), "by-hand": Copy("Evicted")}),
-        AdapterReplica("chat-b", 4),
+        replica("chat-a", 4, {engine_name(SQL): Copy("Resident", 3), "by-hand": Copy("Evicted")}),
+        replica("chat-b", 4),
     ),
     (
         AdapterRecord(
@@ -246,8 +247,8 @@ def test_the_serving_version_is_shown_while_the_spec_asks_for_a_rejected_one() -
         AdapterCounts(arrivals=9),
         AdapterDemand(),
     )
-    replica = AdapterReplica("chat-a", 4, {old.engine_name: Copy("Resident", requests=2)})
-    report = adapter_report(body, PlacementRecord("team/chat", NOW_S, (replica,), (record,)))
+    chat_a = replica("chat-a", 4, {old.engine_name: Copy("Resident", requests=2)})
+    report = adapter_report(body, PlacementRecord("team/chat", NOW_S, (chat_a,), (record,)))
     assert (report.uri, report.versions) == (uri, {old.revision: 100})
     assert report.counts == AdapterCounts(arrivals=9)
     assert report.reason == "a minimum of 1"

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 from tests.controller.http.leading_pod import lead, outer_address
+from tests.core.adapters.pods import replica
 
 from penstock.clients.kubernetes.client import Kube
 from penstock.clients.kubernetes.leader import placement
@@ -14,7 +15,7 @@ from penstock.controller.http.server import OperatorEndpoints
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
-from penstock.core.adapters.replica import AdapterReplica, Copy
+from penstock.core.adapters.replica import Copy
 from penstock.errors import KubeError
 
 pytestmark = pytest.mark.cluster
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.cluster
 RECORD = PlacementRecord(
     "default/chat",
     1000.5,
-    (AdapterReplica("chat-a", 4, {"sql@3f2a1b9c": Copy("Resident", 1, 8, 4096)}),),
+    (replica("chat-a", 4, {"sql@3f2a1b9c": Copy("Resident", 1, 8, 4096)}),),
     tuple(
         AdapterRecord(
             f"a{number}", f"a{number}@3f2a1b9c", 1, True, "on demand", AdapterCounts(misses=number),

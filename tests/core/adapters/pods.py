@@ -20,12 +20,31 @@ def engine_name(name: str) -> str:
     return version(name).engine_name
 
 
+IDLE_POD = AdapterReplica(
+    pod="p0",
+    slots=1,
+    copies={},
+    load=0.0,
+    loads_at_once=1,
+    side="",
+    draining_copies=frozenset(),
+    backing_off_copies=frozenset(),
+)
+
+
+def replica(
+    name: str, slots: int, copies: Mapping[str, Copy] | None = None, **more: object
+) -> AdapterReplica:
+    """A pod with copies by their names in engines."""
+    return replace(IDLE_POD, pod=name, slots=slots, copies=copies or {}, **more)  # type: ignore[arg-type]
+
+
 def pod(
     name: str, slots: int, copies: Mapping[str, Copy] | None = None, **more: object
 ) -> AdapterReplica:
     """A pod with copies by the names of the LoraAdapters."""
     named = {engine_name(adapter): copy for adapter, copy in (copies or {}).items()}
-    return AdapterReplica(name, slots, named, **more)  # type: ignore[arg-type]
+    return replica(name, slots, named, **more)
 
 
 def popular(**requests_per_s: float) -> dict[str, AdapterDemand]:

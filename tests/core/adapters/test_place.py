@@ -11,12 +11,13 @@ from tests.core.adapters.pods import (
     in_flight,
     pod,
     popular,
+    replica,
     version,
 )
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.place import place
-from penstock.core.adapters.replica import AdapterReplica, Copy
+from penstock.core.adapters.replica import Copy
 
 
 def test_all_puts_a_copy_on_every_pod() -> None:
@@ -120,7 +121,7 @@ def test_a_new_version_takes_idle_copies_of_the_old_one() -> None:
         version("b", Placement("All")),
     ]
     pods = [
-        AdapterReplica(name, 2, {old.engine_name: RESIDENT, engine_name("b"): RESIDENT})
+        replica(name, 2, {old.engine_name: RESIDENT, engine_name("b"): RESIDENT})
         for name in ("p0", "p1", "p2")
     ]
     plan = place(adapters, pods, {})
@@ -147,7 +148,7 @@ def test_a_version_that_nobody_wants_is_unloaded() -> None:
 
 
 def test_an_adapter_loaded_by_hand_stays_and_takes_a_slot() -> None:
-    pods = [AdapterReplica("p0", 1, {"by-hand": RESIDENT})]
+    pods = [replica("p0", 1, {"by-hand": RESIDENT})]
     plan = place([version("a")], pods, popular(a=10.0))
     assert (plan.loads, plan.unloads) == ((), ())
 

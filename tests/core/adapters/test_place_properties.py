@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.adapters.pods import RESIDENT, applied, version
+from tests.core.adapters.pods import RESIDENT, applied, replica, version
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.demand_estimate import AdapterDemand
@@ -63,7 +63,9 @@ def replicas(draw: st.DrawFn, copy: st.SearchStrategy[Copy] = copies) -> list[Ad
         slots = draw(st.integers(1, 4))
         held = draw(st.dictionaries(in_engines, copy, max_size=slots))
         load = draw(st.floats(0, 9))
-        pods.append(AdapterReplica(f"p{index}", slots, held, load, draw(st.integers(0, 4)) == 0))
+        pods.append(
+            replica(f"p{index}", slots, held, load=load, is_draining=draw(st.integers(0, 4)) == 0)
+        )
     return pods
 
 
@@ -124,7 +126,7 @@ def test_minimums_are_met_if_they_fit(minimums: list[int], slots: list[int]) -> 
         sum(wanted[:k]) <= sum(min(each, k) for each in slots) for k in range(1, len(wanted) + 1)
     )
     versions = tuple(version(f"a{i}", Placement(min_copies=n)) for i, n in enumerate(minimums))
-    plan, _ = settled(versions, [AdapterReplica(f"p{i}", n) for i, n in enumerate(slots)], {})
+    plan, _ = settled(versions, [replica(f"p{i}", n) for i, n in enumerate(slots)], {})
     assert all(wanted.is_met for wanted in plan.adapters.values()) == fits
 
 
@@ -134,7 +136,7 @@ def test_minimums_hold_before_all_demand(
 ) -> None:
     """Every pod here has a slot for each adapter with a minimum, besides those that are pinned."""
     claims = [v for v in versions if v.placement.is_pinned or min_copies(v, len(pods))]
-    pods = [AdapterReplica(p.pod, len(claims) + 1, p.copies, p.load, p.is_draining) for p in pods]
+    pods = [replace(p, slots=len(claims) + 1) for p in pods]
     _, pods = settled(versions, pods, demand)
     serving = [p for p in pods if not p.is_draining]
     counts = Counter(name for p in serving for name in p.copies)
@@ -149,7 +151,7 @@ def test_minimums_of_higher_priority_win(priorities: list[int], slots: int) -> N
     )
     lowest_first = sorted(versions, key=lambda v: v.placement.priority)
     full = {v.engine_name: RESIDENT for v in lowest_first[:slots]}
-    _, pods = settled(versions, [AdapterReplica("p0", slots, full)], {})
+    _, pods = settled(versions, [replica("p0", slots, full)], {})
     highest = {v.engine_name for v in lowest_first[-slots:]}
     assert set(pods[0].copies) == highest
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.core.adapters.pods import BUSY, RESIDENT, engine_name, pod, popular, version
+from tests.core.adapters.pods import BUSY, RESIDENT, engine_name, pod, popular, replica, version
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.demand_estimate import AdapterDemand
@@ -181,7 +181,7 @@ def test_a_drain_does_not_pass_over_adapters_of_a_higher_priority() -> None:
     low, wanted = version("low"), version("wanted")
     versions = CountingVersions({each.engine_name: each for each in (*high, low, wanted)})
     copies = {each.engine_name: BUSY for each in (*high, low)}
-    pods = [AdapterReplica("p0", len(copies), copies)]
+    pods = [replica("p0", len(copies), copies)]
     counted = ServiceCopies()
     for most in (200, 10):
         versions.num_looks = 0

@@ -1,8 +1,7 @@
 """Copies that are drained to make room, while one of their requests never ends."""
 
-from tests.core.adapters.pods import BUSY, engine_name, version
+from tests.core.adapters.pods import BUSY, engine_name, replica, version
 
-from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.adapters.route import MAX_WAIT_S, DrainCopy, Refuse, Wait, route_adapter
 from penstock.gateway.adapters.residency import AdapterResidency
 
@@ -21,7 +20,7 @@ def seconds_drained(total_s: int) -> list[int]:
         if now_s % 10 == 0:
             arrivals.append(now_s)
         for arrived_s in list(arrivals):
-            replica = AdapterReplica(
+            drained = replica(
                 POD,
                 1,
                 residency.copies(POD) or {},
@@ -29,7 +28,7 @@ def seconds_drained(total_s: int) -> list[int]:
                 backing_off_copies=residency.backing_off(POD),
             )
             waited_s = float(now_s - arrived_s)
-            match route_adapter(WANTED_NAME, [replica], VERSIONS, {}, waited_s):
+            match route_adapter(WANTED_NAME, [drained], VERSIONS, {}, waited_s):
                 case DrainCopy(pod, name):
                     residency.drain_copy(pod, name)
                 case Refuse():

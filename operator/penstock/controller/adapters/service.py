@@ -101,11 +101,14 @@ class AdapterService:
         self.pinned = frozenset(v.engine_name for v in inputs.versions if v.placement.is_pinned)
         self.replicas = tuple(
             AdapterReplica(
-                pod.name,
-                pod.engine.slots,
-                self.changes.expected(key, inputs.listed[key]),
+                pod=pod.name,
+                slots=pod.engine.slots,
+                copies=self.changes.expected(key, inputs.listed[key]),
+                load=0.0,  # placement goes by the demand of the copies
                 loads_at_once=pod.engine.loads_at_once,
                 side=pod.side,
+                draining_copies=frozenset(),  # gateways alone drain copies
+                backing_off_copies=frozenset(),
             )
             for key, pod in inputs.pods.items()
         )

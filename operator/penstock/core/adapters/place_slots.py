@@ -169,9 +169,8 @@ class Pods:
     def _victim(self, pod: Pod) -> Victim | None:
         """The copy that is worth least of those that may be evicted."""
         if not pod.is_victim_known:
-            replica = AdapterReplica(pod.name, pod.slots, pod.copies)
             found = find_victims(
-                replica, self._versions, self._demand, self.num_copies, len(self._pods)
+                pod.copies, self._versions, self._demand, self.num_copies, len(self._pods)
             )
             pod.victim = find_coldest(found)
             pod.is_victim_known = True

@@ -1,7 +1,7 @@
 """The adapters of an engine pod, as the engine reports them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 # Resident: in memory. Loading: a load was sent and not answered. Evicted: the engine knows the adapter, but
@@ -19,9 +19,11 @@ class Copy:
     size_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterReplica:
     """An engine pod that takes adapters. pod: its name. slots: most adapters in its memory at once.
+
+    Operator, gateway and simulator each make it, and have to say all that a rule may ask for.
 
     copies: by the adapter's name in engines; those that nobody asked for count as well. load: work in
     flight relative to the other pods, such as tokens or requests. loads_at_once: adapters that the engine
@@ -32,10 +34,10 @@ class AdapterReplica:
 
     pod: str
     slots: int
-    copies: Mapping[str, Copy] = field(default_factory=dict)
-    load: float = 0.0
+    copies: Mapping[str, Copy]
+    load: float
     is_draining: bool = False
-    loads_at_once: int = 1
-    side: str = ""
-    draining_copies: frozenset[str] = frozenset()
-    backing_off_copies: frozenset[str] = frozenset()
+    loads_at_once: int
+    side: str
+    draining_copies: frozenset[str]
+    backing_off_copies: frozenset[str]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand_estimate import NO_DEMAND, AdapterDemand
-from penstock.core.adapters.replica import AdapterReplica
+from penstock.core.adapters.replica import AdapterReplica, Copy
 
 _OWN_NAME = re.compile(r".@[0-9a-f]{8}\Z")
 
@@ -73,7 +73,7 @@ def claim(version: AdapterVersion, demand: AdapterDemand, num_copies: int) -> Cl
 
 
 def find_victims(
-    replica: AdapterReplica,
+    copies: Mapping[str, Copy],
     versions: Mapping[str, AdapterVersion],
     demand: Mapping[str, AdapterDemand],
     num_copies: Mapping[str, int],
@@ -81,9 +81,9 @@ def find_victims(
 ) -> Iterator[Victim]:
     """Copies in the memory of a pod that `may_evict` allows to evict.
 
-    num_copies: by name in engines, on all num_pods pods.
+    copies: on the pod, by name in engines. num_copies: likewise, on all num_pods pods.
     """
-    for name, copy in replica.copies.items():
+    for name, copy in copies.items():
         version = versions.get(name)
         if version is None or copy.state != "Resident":
             continue

@@ -158,16 +158,17 @@ class AdapterCopies:
         """Return those of the endpoints that take adapters and whose copies are known."""
         return [
             AdapterReplica(
-                endpoint.pod,
-                service.lora_engines[endpoint.pod].slots,
-                copies,
-                tokens.get(endpoint.pod, 0),
-                loads_at_once=service.lora_engines[endpoint.pod].loads_at_once,
+                pod=endpoint.pod,
+                slots=engine.slots,
+                copies=copies,
+                load=tokens.get(endpoint.pod, 0),
+                loads_at_once=engine.loads_at_once,
+                side="",  # routing does not compare sides
                 draining_copies=self.residency.draining(endpoint.pod),
                 backing_off_copies=self.residency.backing_off(endpoint.pod),
             )
             for endpoint in endpoints
-            if endpoint.pod in service.lora_engines
+            if (engine := service.lora_engines.get(endpoint.pod)) is not None
             and (copies := self.residency.copies(endpoint.pod)) is not None
         ]
 

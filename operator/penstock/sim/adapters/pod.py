@@ -74,11 +74,14 @@ class AdapterPod:
         if self._queue:
             copies = {**dict.fromkeys(self._queue, LOADING), **copies}
         return AdapterReplica(
-            self.name,
-            self.slots,
-            copies,
-            float(self.num_open),
+            pod=self.name,
+            slots=self.slots,
+            copies=copies,
+            load=float(self.num_open),
             loads_at_once=self._loads_at_once,
+            side="",
+            draining_copies=frozenset(),
+            backing_off_copies=frozenset(),
         )
 
     def has(self, name: str) -> bool:
