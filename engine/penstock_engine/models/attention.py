@@ -11,7 +11,12 @@ from typing import Any, Protocol, Self
 
 from penstock_engine.checkpoints.tensor_shard import ShardRange, split_heads
 from penstock_engine.checkpoints.weights import PACKED, ROW_PARALLEL
-from penstock_engine.models.fields import config_error, read_count
+from penstock_engine.models.fields import (
+    config_error,
+    read_count,
+    read_number,
+    read_optional_number,
+)
 from penstock_engine.models.registry import Family
 
 
@@ -69,8 +74,8 @@ class AttentionConfig(Protocol):
     """Interface of a kind of attention: what memory, parallelism, cost and adapters depend on."""
 
     @property
-    def head_dim(self) -> int:
-        """Size of a head of the queries, to which rotary embedding is applied."""
+    def rotary_head_dim(self) -> int:
+        """Numbers of a query's head that rotary embedding may rotate."""
         ...
 
     @property
@@ -100,13 +105,23 @@ class AttentionConfig(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupedQueryAttention:
-    """Attention in which num_heads / num_kv_heads heads of queries share a head of keys and values."""
+    """Attention in which num_heads / num_kv_heads heads of queries share a head of keys and values.
+
+    scale: multiplies the products of queries and keys. softcap: limits them to
+    softcap * tanh(x / softcap); None: no limit.
+    """
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
     hidden_size: int
     has_qk_norm: bool
+    scale: float
+    softcap: float | None
+
+    @property
+    def rotary_head_dim(self) -> int:
+        return self.head_dim
 
     @property
     def kv(self) -> KVCacheSpec:
@@ -162,4 +177,12 @@ def parse_attention(raw: Mapping[str, Any], family: Family) -> AttentionConfig:
         raise config_error("num_attention_heads is not a multiple of num_key_value_heads")
     hidden_size = read_count(raw, "hidden_size")
     head_dim = read_count(raw, "head_dim", hidden_size // num_heads)
-    return GroupedQueryAttention(num_heads, num_kv_heads, head_dim, hidden_size, family.qk_norm)
+    return GroupedQueryAttention(
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        hidden_size,
+        family.qk_norm,
+        scale=read_number(raw, "query_pre_attn_scalar", head_dim) ** -0.5,
+        softcap=read_optional_number(raw, "attn_logit_softcapping"),
+    )

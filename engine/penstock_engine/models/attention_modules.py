@@ -26,9 +26,7 @@ class Attention(nn.Module):
         config, own = shard.config, shard.attention(layer)
         assert isinstance(own, GroupedQueryAttention)
         self._own = own
-        self._shape = AttentionShape(
-            config.attention_scale, config.attention_softcap, layer.window_tokens
-        )
+        self._shape = AttentionShape(own.scale, own.softcap, layer.window_tokens)
         width, kv_width = own.num_heads * own.head_dim, own.num_kv_heads * own.head_dim
         self.qkv_proj = Linear(
             config.hidden_size, width + 2 * kv_width, bias="qkv_proj" in config.biases

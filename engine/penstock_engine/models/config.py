@@ -17,7 +17,7 @@ from penstock_engine.models.fields import (
     read_number,
     read_optional_number,
 )
-from penstock_engine.models.layer import LayerConfig, LayerKind, parse_layers
+from penstock_engine.models.layer import LayerConfig, parse_layers
 from penstock_engine.models.registry import BIAS_KEYS, FAMILIES, Biased, Family
 from penstock_engine.models.rope import RopeConfig, max_model_len, parse_ropes
 from penstock_engine.quantization.formats.parse import checkpoint_method, parse_format
@@ -45,11 +45,10 @@ class ExpertsConfig:
 class ModelConfig:
     """Architecture parameters of a model.
 
-    biases: the products that add a bias. attention_softcap, logits_softcap: limit x to
-    softcap * tanh(x / softcap); None: no limit. ropes: rotary embedding of each kind of layer.
-    max_model_len: positions that the model supports. eos_token_ids: of tokens that end an answer.
-    quantization: how a quantized checkpoint stores
-    its weights, and quantization_method the name of that format; None: not quantized.
+    biases: the products that add a bias. logits_softcap: limits x to softcap * tanh(x / softcap);
+    None: no limit. ropes: rotary embedding of each layer. max_model_len: positions that the model
+    supports. eos_token_ids: of tokens that end an answer. quantization: how a quantized checkpoint
+    stores its weights, and quantization_method the name of that format; None: not quantized.
     """
 
     architecture: str
@@ -61,13 +60,11 @@ class ModelConfig:
     norm_eps: float
     activation: Activation
     biases: frozenset[Biased]
-    attention_scale: float
-    attention_softcap: float | None
     logits_softcap: float | None
     tie_word_embeddings: bool
     layers: tuple[LayerConfig, ...]
     experts: ExpertsConfig | None
-    ropes: Mapping[LayerKind, RopeConfig]
+    ropes: tuple[RopeConfig, ...]
     max_model_len: int
     eos_token_ids: frozenset[int]
     quantization: Scheme | None
@@ -147,8 +144,7 @@ class ModelConfig:
         raw = {**family.defaults, **raw}
         _refuse_unsupported(raw, family)
         layers = parse_layers(raw, family)
-        head_dim = layers[0].attention.head_dim
-        ropes = parse_ropes(raw, family, head_dim, layers)
+        ropes = parse_ropes(raw, family, layers)
         return cls(
             architecture=name,
             family=family,
@@ -159,8 +155,6 @@ class ModelConfig:
             norm_eps=_norm_eps(raw, family),
             activation=_activation(raw, family),
             biases=_biases(raw, family),
-            attention_scale=read_number(raw, "query_pre_attn_scalar", head_dim) ** -0.5,
-            attention_softcap=read_optional_number(raw, "attn_logit_softcapping"),
             logits_softcap=read_optional_number(raw, "final_logit_softcapping"),
             tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
             layers=layers,

@@ -26,11 +26,12 @@ from penstock_engine.layers.moe import Experts, MixtureOfExperts
 from penstock_engine.layers.norm import NORMS
 from penstock_engine.layers.parallel_group import SINGLE_RANK, ParallelGroup
 from penstock_engine.layers.parallel_linear import VocabParallelEmbedding
-from penstock_engine.layers.rotary import CosSin, Rotary
+from penstock_engine.layers.rotary import CosSin
 from penstock_engine.models.attention_modules import make_attention
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.layer import LayerConfig
 from penstock_engine.models.registry import Order
+from penstock_engine.models.rotaries import Rotaries
 from penstock_engine.models.shard import Shard, unsharded
 
 # Output of the previous layer's last half, which the next norm adds to the residual stream x, because
@@ -176,18 +177,8 @@ class DecoderForCausalLM(nn.Module):
         self._vocabulary_widths = [
             len(split_evenly(config.vocab_size, rank, group.size)) for rank in range(group.size)
         ]
-        self._rotaries = {
-            kind: Rotary(
-                rope.rope_type,
-                rope.parameters,
-                rotary_dim=rope.rotary_dim,
-                theta=rope.theta,
-                max_positions=max_positions,
-                dtype=dtype,
-                device=device,
-            )
-            for kind, rope in config.ropes.items()
-        }
+        ropes = [config.ropes[index] for index in shard.layers]
+        self._rotaries = Rotaries(ropes, max_positions=max_positions, dtype=dtype, device=device)
         # Rounded to dtype, because Gemma 3 was trained with 55.5 instead of 55.4256.
         scale = torch.tensor(config.hidden_size**0.5, dtype=dtype, device="cpu").item()
         self._embedding_scale = scale if config.family.scales_embedding else None
@@ -207,10 +198,9 @@ class DecoderForCausalLM(nn.Module):
         """
         x = self.embed(token_ids) if received is None else received
         added: torch.Tensor | None = None
-        cos_sin = {kind: rotary(positions) for kind, rotary in self._rotaries.items()}
-        for index, cache in zip(self.shard.layers, caches, strict=True):
-            kind = self.shard.config.layers[index].kind
-            x, added = self.model.layers[index](x, added, cos_sin[kind], cache, attend)
+        rotations = self._rotaries(positions)
+        for index, cos_sin, cache in zip(self.shard.layers, rotations, caches, strict=True):
+            x, added = self.model.layers[index](x, added, cos_sin, cache, attend)
         return x if added is None else x.add_(added)
 
     @property

@@ -17,9 +17,9 @@ from penstock_engine.layers.attention import StepAttention
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.linear import Linear
 from penstock_engine.layers.parallel_group import SINGLE_RANK
-from penstock_engine.layers.rotary import Rotary
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM, PreNormLayer
+from penstock_engine.models.rotaries import Rotaries
 from penstock_engine.models.shard import unsharded
 
 
@@ -54,11 +54,9 @@ class DraftHeadDecoder(nn.Module):
             )
         self.layers[0].input_layernorm = IdentityNorm()
         self._target = (target,)  # in a tuple, so that it does not become a submodule
-        [rope] = {layer.kind: config.ropes[layer.kind] for layer in config.layers}.values()
-        self._rotary = Rotary(
-            rope.rope_type, rope.parameters, rotary_dim=rope.rotary_dim, theta=rope.theta,
-            max_positions=max_positions, dtype=dtype, device=device,
-        )  # fmt: skip
+        self._rotaries = Rotaries(
+            config.ropes, max_positions=max_positions, dtype=dtype, device=device
+        )
 
     def forward(
         self,
@@ -75,8 +73,8 @@ class DraftHeadDecoder(nn.Module):
         """
         x = self.fc(torch.cat((self._target[0].embed(token_ids), received), -1))
         added: torch.Tensor | None = None
-        cos_sin = self._rotary(positions)
-        for layer, cache in zip(self.layers, caches, strict=True):
+        rotations = self._rotaries(positions)
+        for layer, cos_sin, cache in zip(self.layers, rotations, caches, strict=True):
             x, added = layer(x, added, cos_sin, cache, attend)
         hidden: torch.Tensor = x if added is None else x.add_(added)
         return hidden

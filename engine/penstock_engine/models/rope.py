@@ -1,7 +1,7 @@
 """Parses the rotary position embedding (RoPE) parameters of config.json."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock_engine.models.fields import (
@@ -30,7 +30,7 @@ OPTIONAL = ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """RoPE parameters of one kind of layer.
+    """RoPE parameters of a layer.
 
     rotary_dim: number of the first dimensions of each head that are rotated. parameters: those of
     this rope type, with the keys of config.json.
@@ -61,9 +61,9 @@ class RopeConfig:
 
 
 def parse_ropes(
-    raw: Mapping[str, Any], family: Family, head_dim: int, layers: Sequence[LayerConfig]
-) -> Mapping[LayerKind, RopeConfig]:
-    """Parse RoPE parameters for each kind of layer.
+    raw: Mapping[str, Any], family: Family, layers: Sequence[LayerConfig]
+) -> tuple[RopeConfig, ...]:
+    """Parse the RoPE parameters of each layer.
 
     They are in `rope_parameters`, or in older configs in `rope_scaling`, either for all layers or by
     kind. As in transformers, rope_scaling counts if a config has both. In older configs,
@@ -72,26 +72,29 @@ def parse_ropes(
     raw: config.json with the family's defaults. Raises ModelError.
     """
     given = [_object(raw, key) for key in ("rope_parameters", "rope_scaling")]
-    kinds = sorted({layer.kind for layer in layers})
+    is_by_kind = any(map(_is_by_kind, given)) or "rope_local_base_freq" in raw
     is_partial = "partial_rotary_factor" in family.defaults
-    if not any(map(_is_by_kind, given)) and "rope_local_base_freq" not in raw:
-        return dict.fromkeys(kinds, _parse(raw, _joined(*given), head_dim, is_partial=is_partial))
-    ropes: dict[LayerKind, RopeConfig] = {}
-    for kind in kinds:
+
+    def rope(kind: LayerKind, head_dim: int) -> RopeConfig:
+        if not is_by_kind:
+            return _parse(raw, _joined(*given), head_dim, is_partial=is_partial)
         own = _joined(*(_of_kind(parameters, kind) for parameters in given))
         if kind == "sliding_attention" and "rope_local_base_freq" in raw:
             own = {"rope_theta": raw["rope_local_base_freq"], **own}
-        ropes[kind] = _parse(raw, own, head_dim, is_partial=is_partial)
-    return ropes
+        return _parse(raw, own, head_dim, is_partial=is_partial)
+
+    keys = [(layer.kind, layer.attention.rotary_head_dim) for layer in layers]
+    ropes = {key: rope(*key) for key in sorted(set(keys))}
+    return tuple(ropes[key] for key in keys)
 
 
-def max_model_len(ropes: Mapping[LayerKind, RopeConfig]) -> int:
-    """Number of positions that the model supports.
+def max_model_len(ropes: Sequence[RopeConfig]) -> int:
+    """Number of positions that the model supports. ropes: of its layers.
 
-    If kinds of layers have different parameters, max_position_embeddings already includes scaling.
+    If layers are scaled differently, max_position_embeddings already includes scaling.
     """
-    first, *others = ropes.values()
-    if any(other != first for other in others):
+    first = ropes[0]
+    if any(replace(rope, rotary_dim=first.rotary_dim) != first for rope in ropes):
         return first.max_position_embeddings
     return first.max_model_len
 
@@ -124,7 +127,7 @@ def _joined(parameters: Mapping[str, Any], scaling: Mapping[str, Any]) -> Mappin
 def _parse(
     raw: Mapping[str, Any], parameters: Mapping[str, Any], head_dim: int, *, is_partial: bool
 ) -> RopeConfig:
-    """Parse the parameters of one kind of layer. is_partial: whether rotary_dim may be below head_dim."""
+    """Parse the parameters of a layer. is_partial: whether rotary_dim may be below head_dim."""
     rope_type = _rope_type(parameters)
     for key in NEEDED[rope_type]:
         read_number(parameters, key)

@@ -65,7 +65,7 @@ def test_rope_scaling_has_the_defaults_of_llama_cpp(
     tmp_path: Path, metadata: dict[str, Any], rope_type: str, factor: float | None
 ) -> None:
     rope = config_of(tmp_path, {f"rope.{key}": v for key, v in metadata.items()})
-    read = rope.ropes["full_attention"]
+    read = rope.ropes[0]
     assert (read.rope_type, read.parameters.get("factor")) == (rope_type, factor)
     assert rope.max_model_len == 256 * (factor or 1)
 
@@ -76,14 +76,14 @@ def test_yarn_keeps_its_own_attention_factor(tmp_path: Path) -> None:
         "yarn_beta_fast": 16.0, "yarn_beta_slow": 2.0,
     }  # fmt: skip
     config = config_of(tmp_path, {f"rope.scaling.{key}": v for key, v in given.items()})
-    assert config.ropes["full_attention"].parameters == {
+    assert config.ropes[0].parameters == {
         "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
         "attention_factor": 1.5, "beta_fast": 16.0, "beta_slow": 2.0,
     }  # fmt: skip
 
 
 def test_divisors_of_frequencies_are_not_scaled_again(tmp_path: Path) -> None:
-    rope = config_of(tmp_path, {}, factors=True).ropes["full_attention"]
+    rope = config_of(tmp_path, {}, factors=True).ropes[0]
     assert rope.parameters["long_factor"] == [2.0] * 16
     with pytest.raises(ModelError, match=r"factor 4\.0 is not supported beside rope_freqs\.weight"):
         config_of(tmp_path, {"rope.scaling.factor": 4.0}, factors=True)

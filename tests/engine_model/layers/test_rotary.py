@@ -22,7 +22,9 @@ LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_positio
 def rotary_of(
     config: ModelConfig, max_positions: int, kind: LayerKind = "full_attention"
 ) -> Rotary:
-    rope = config.ropes[kind]
+    rope = next(
+        rope for rope, layer in zip(config.ropes, config.layers, strict=True) if layer.kind == kind
+    )
     return Rotary(
         rope.rope_type, rope.parameters, rotary_dim=rope.rotary_dim, theta=rope.theta,
         max_positions=max_positions, dtype=torch.float32, device="cpu",
@@ -183,5 +185,5 @@ def test_each_spelling_of_rope_by_kind_is_read_as_by_transformers(keys: dict[str
 def test_scaling_that_is_added_to_a_config_keeps_its_theta() -> None:
     """transformers would fall back to 10000, with which no such model was trained."""
     raw = SIZES | {"rope_parameters": DEFAULT | {"rope_theta": 1e6}, "rope_scaling": YARN}
-    rope = ModelConfig.parse(raw | {"architectures": ["LlamaForCausalLM"]}, {}).ropes
-    assert (rope["full_attention"].rope_type, rope["full_attention"].theta) == ("yarn", 1e6)
+    rope = ModelConfig.parse(raw | {"architectures": ["LlamaForCausalLM"]}, {}).ropes[0]
+    assert (rope.rope_type, rope.theta) == ("yarn", 1e6)

@@ -19,11 +19,13 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import BlockCopies, ScheduledSequence
 from penstock_engine.execution.paged_model import PagedModel
 from penstock_engine.execution.runner_config import RunnerConfig
+from penstock_engine.kernels.torch_ops import rotate
 from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.linear import Linear
 from penstock_engine.layers.parallel_group import ParallelGroup
 from penstock_engine.layers.parallel_linear import RowParallelLinear
+from penstock_engine.layers.rotary import CosSin
 from penstock_engine.lora.adapters import targets_of
 from penstock_engine.machine.device import DeviceMemory
 from penstock_engine.memory.plan import plan_memory
@@ -55,6 +57,7 @@ class LatentAttention:
     num_heads: int
     hidden_size: int
     head_dim: int = 12
+    rotary_head_dim: int = 4
 
     @property
     def kv(self) -> KVCacheSpec:
@@ -92,11 +95,12 @@ class LatentModule(nn.Module):
         self._num_heads = own.num_heads
 
     def forward(
-        self, x: torch.Tensor, _: Any, cache: KVCache, attend: GatheredAttention
+        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: GatheredAttention
     ) -> torch.Tensor:
-        [vectors] = cache.numbers.squeeze(3)
-        vectors.flatten(0, 1).index_copy_(0, attend.slots, self.kv_a_proj(x))
         queries = self.q_b_proj(x).view(len(x), self._num_heads, -1)
+        queries, new = rotate(queries, self.kv_a_proj(x)[:, None], *cos_sin)
+        [vectors] = cache.numbers.squeeze(3)
+        vectors.flatten(0, 1).index_copy_(0, attend.slots, new.squeeze(1))
         mixed, first = torch.empty_like(queries), 0
         for span in attend.spans:
             rows = slice(first, first + span.num_tokens)
@@ -164,6 +168,14 @@ def test_memory_is_planned_for_the_sum_of_the_layers(
         device_name="cpu", memory=DeviceMemory(4 * 2**30),
     )  # fmt: skip
     assert (plan.kv_bytes_per_token, plan.num_blocks) == (token_bytes, 100)
+
+
+def test_each_layer_rotates_the_part_of_a_head_that_its_attention_names(model_dir: Path) -> None:
+    config = ModelConfig.load(model_dir)
+    assert [rope.rotary_dim for rope in config.ropes] == [8, 4, 8]
+    assert config.max_model_len == 64
+    layers = [layer.attention for layer in config.layers]
+    assert [layers[0].scale, layers[2].scale] == [8**-0.5] * 2  # type: ignore[attr-defined]
 
 
 def test_cost_and_adapters_follow(model_dir: Path) -> None:

@@ -34,7 +34,13 @@ def test_a_plain_config() -> None:
     config = ModelConfig.parse(CONFIG, {"eos_token_id": [8, 9]})
     assert [layer.attention for layer in config.layers] == [
         GroupedQueryAttention(
-            num_heads=4, num_kv_heads=2, head_dim=32, hidden_size=64, has_qk_norm=True
+            num_heads=4,
+            num_kv_heads=2,
+            head_dim=32,
+            hidden_size=64,
+            has_qk_norm=True,
+            scale=32**-0.5,
+            softcap=None,
         )
     ] * 2
     assert config.eos_token_ids == {7, 8, 9}
@@ -134,7 +140,7 @@ def as_transformers_reads_it(raw: dict[str, Any]) -> ModelConfig:
 
 def without_spelling(config: ModelConfig) -> ModelConfig:
     """Fields that are kept as config.json spells them, without a meaning of their own."""
-    ropes = {kind: replace(rope, parameters={}) for kind, rope in config.ropes.items()}
+    ropes = tuple(replace(rope, parameters={}) for rope in config.ropes)
     return replace(config, model_type="", ropes=ropes)
 
 
@@ -168,8 +174,8 @@ def test_windows_by_layer() -> None:
 
 
 def test_gemma_3_rotates_by_kind_of_layer() -> None:
-    ropes = ModelConfig.parse(SIZES | PUBLISHED["gemma-3-scaled"], {}).ropes
-    full, sliding = ropes["full_attention"], ropes["sliding_attention"]
+    sliding, *others, full = ModelConfig.parse(SIZES | PUBLISHED["gemma-3-scaled"], {}).ropes
+    assert others == [*[sliding] * 4, full, *[sliding] * 5]
     assert (full.rope_type, full.theta, full.parameters["factor"]) == ("linear", 1e6, 8.0)
     assert (sliding.rope_type, sliding.theta) == ("default", 1e4)
 
