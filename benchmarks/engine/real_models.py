@@ -43,7 +43,7 @@ from penstock_engine.core.speculation.config import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.execution.runner import Runner
 from penstock_engine.execution.runner_config import RunnerConfig
-from penstock_engine.machine.device import KV_DTYPES
+from penstock_engine.memory.number_types import KV_DTYPES
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import Layout
 from penstock_engine.quantization.rounding import Quantization

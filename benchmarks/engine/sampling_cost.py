@@ -24,6 +24,7 @@ from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.machine import device
 from penstock_engine.sampling.request_state import RequestStates
 from penstock_engine.sampling.sampler import sample
+from penstock_engine.sampling.sampling_sizes import sampling_bytes
 
 ALL = {
     "temperature": 0.8, "top_k": 0, "top_p": 0.9, "min_p": 0.001, "repetition_penalty": 1.1,
@@ -113,7 +114,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     is_above = False
     for num_drafts in sorted({0, args.drafts}):
-        counted = device.sampling_bytes(
+        counted = sampling_bytes(
             max_num_seqs=args.sequences, rows_per_sequence=1 + num_drafts, vocab_size=args.vocab,
             item_bytes=4, device="cpu",
         )  # fmt: skip

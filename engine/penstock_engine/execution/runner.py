@@ -28,9 +28,9 @@ from penstock_engine.kernels.transfer import fetch, send
 from penstock_engine.layers.pending_tokens import pending_token_id
 from penstock_engine.lora.adapters import Adapters
 from penstock_engine.machine.cpu_threads import CpuThreads, allowed_threads
-from penstock_engine.machine.device import rows_at_once
 from penstock_engine.sampling.logprobs import LogprobBuffer
 from penstock_engine.sampling.request_state import RequestStates
+from penstock_engine.sampling.sampling_sizes import rows_at_once
 from penstock_engine.telemetry import logs
 
 WARM_UP_TOKENS = 16

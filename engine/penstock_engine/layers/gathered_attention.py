@@ -12,9 +12,9 @@ import torch.nn.functional as F
 
 from penstock_engine.kernels.kv_write import kv_write_reference
 from penstock_engine.layers.attention import QKV, AttentionShape, Span, pad_tables
+from penstock_engine.layers.gather_sizes import GATHERED_AT_ONCE_BYTES, MASK_NUMBERS
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.softcap import softcap_attention, softcap_chunk_attention
-from penstock_engine.machine.device import GATHERED_AT_ONCE_BYTES, MASK_NUMBERS
 
 # Length below which padding costs less than one more call of SDPA.
 MIN_BUCKET_TOKENS = 256

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 
 from penstock_engine.core.errors import ModelError, Remedies
 from penstock_engine.execution.graph_sizes import graph_bytes, most_rows
-from penstock_engine.machine import device
+from penstock_engine.layers.gather_sizes import gathered_bytes
+from penstock_engine.machine.device import DeviceMemory
 from penstock_engine.memory.batch_limits import BatchLimits
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.options.config import EngineConfig
+from penstock_engine.sampling.sampling_sizes import sampling_bytes
 
 MIB = 2**20
 
@@ -35,7 +37,7 @@ class MemoryBudget:
     config: EngineConfig
     model: ModelConfig
     device_name: str
-    memory: device.DeviceMemory
+    memory: DeviceMemory
     limits: BatchLimits
     fixed_bytes: int
     requested_kv_bytes: int | None
@@ -117,14 +119,14 @@ class MemoryBudget:
         needed_bytes = self._activation_bytes(limits.max_num_batched_tokens)
         if self.device_name == "cpu":
             needed_bytes *= num_ranks
-            needed_bytes += device.gathered_bytes(
+            needed_bytes += gathered_bytes(
                 max_num_seqs=limits.max_num_seqs,
                 num_visible_tokens=min(max_model_len, model.window_tokens or max_model_len),
                 token_bytes=self.gathered_token_bytes,
             )
         elif num_ranks == 1 and not config.enforce_eager:
             needed_bytes += self._graph_bytes(max_model_len)
-        return needed_bytes + device.sampling_bytes(
+        return needed_bytes + sampling_bytes(
             max_num_seqs=limits.max_num_seqs,
             rows_per_sequence=1 + config.num_drafts,
             vocab_size=model.vocab_size,
@@ -135,7 +137,7 @@ class MemoryBudget:
         )
 
     def _activation_bytes(self, num_tokens: int) -> int:
-        return device.activation_bytes(
+        return activation_bytes(
             num_tokens=num_tokens,
             hidden_size=self.model.hidden_size,
             intermediate_size=self.model.widest_intermediate_size,
@@ -152,6 +154,14 @@ class MemoryBudget:
             item_bytes=self.item_bytes,
             activation_bytes=self._activation_bytes(most_rows(self.limits.max_num_seqs)),
         )
+
+
+def activation_bytes(*, num_tokens: int, hidden_size: int, intermediate_size: int) -> int:
+    """Upper estimate of one forward pass's memory, without weights, KV cache and attention.
+
+    Assumes twelve hidden-sized and four MLP-sized float32 tensors at a time.
+    """
+    return 4 * num_tokens * (12 * hidden_size + 4 * intermediate_size)
 
 
 def _mib(num_bytes: int) -> str:

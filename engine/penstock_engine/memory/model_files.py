@@ -7,7 +7,7 @@ from penstock_engine.checkpoints.gguf.file import find_gguf, read_gguf
 from penstock_engine.checkpoints.gguf.names import headers as gguf_headers
 from penstock_engine.checkpoints.weights import checkpoint_files, read_headers, shapes_and_bytes
 from penstock_engine.core.errors import ModelError
-from penstock_engine.machine import device
+from penstock_engine.memory.number_types import DTYPE_BYTES
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.parameters import Shapes, checkpoint_tensors, model_parameters
 from penstock_engine.quantization.errors import cannot_split_order
@@ -54,7 +54,7 @@ def check_tensors(
     """
     gguf = find_gguf(model_dir)
     headers = read_all_headers(model_dir)
-    shapes, num_bytes = shapes_and_bytes(headers, scheme, device.DTYPE_BYTES[dtype])
+    shapes, num_bytes = shapes_and_bytes(headers, scheme, DTYPE_BYTES[dtype])
     source = "config.json" if gguf is None else gguf.name
     expected = checkpoint_tensors(model, parameters, shapes)
     for name, shape in expected.items():

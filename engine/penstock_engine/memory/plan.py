@@ -2,26 +2,28 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from penstock_engine.core.errors import ModelError, Remedies
-from penstock_engine.machine import device
+from penstock_engine.layers.gather_sizes import GATHERED_AT_ONCE_BYTES
+from penstock_engine.machine.device import DeviceMemory, choose_dtype
 from penstock_engine.memory.batch_limits import BatchLimits, candidates
 from penstock_engine.memory.budget import MIB, MemoryBudget
+from penstock_engine.memory.drafts import check_draft
 from penstock_engine.memory.model_files import (
     check_model,
     check_order,
-    check_tensors,
-    read_all_headers,
 )
+from penstock_engine.memory.number_types import DTYPE_BYTES, KV_DTYPES, KV_SCALE_BYTES
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.models.parameters import draft_head_parameters
 from penstock_engine.models.shard import make_shards, unsharded
 from penstock_engine.options.config import EngineConfig
 from penstock_engine.options.flag_values import FIT
 
 # Smallest --max-model-len.
 MIN_MODEL_LEN = 16
+# Upper bounds on the KV cache in memory that other programs use too, unless the user sets a size.
+MAX_SHARED_KV_BYTES = 4 * 2**30
+SHARED_KV_FRACTION = 0.25  # of that memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,7 @@ class _Needs:
     requested_kv_bytes: int | None
 
 
-def plan_memory(
-    config: EngineConfig, *, device_name: str, memory: device.DeviceMemory
-) -> MemoryPlan:
+def plan_memory(config: EngineConfig, *, device_name: str, memory: DeviceMemory) -> MemoryPlan:
     """Check the model's files and plan its memory.
 
     device_name: cpu or cuda. memory: on cuda that of one GPU. Batch limits that the user did not set are the
@@ -99,7 +99,7 @@ def plan_memory(
 
 def _needs(config: EngineConfig, device_name: str) -> _Needs:
     """Check the model's files against the settings, and compute its needs. Raises ModelError."""
-    dtype = device.choose_dtype(config.dtype, device_name)
+    dtype = choose_dtype(config.dtype, device_name)
     model, tensor_bytes = check_model(
         config.model_dir, config.quantization, dtype, config.tokenizer_dir
     )
@@ -107,13 +107,15 @@ def _needs(config: EngineConfig, device_name: str) -> _Needs:
     if config.layout.tensor > 1:
         check_order(config.model_dir, model)
     max_model_len = _requested_length(config, model)
-    kv_dtype = device.KV_DTYPES.get(config.kv_cache_dtype, dtype)
-    kv_bytes = (device.DTYPE_BYTES[kv_dtype], 0 if kv_dtype == dtype else device.KV_SCALE_BYTES)
+    kv_dtype = KV_DTYPES.get(config.kv_cache_dtype, dtype)
+    kv_bytes = (DTYPE_BYTES[kv_dtype], 0 if kv_dtype == dtype else KV_SCALE_BYTES)
     rank_weights_bytes = [part.local_size(tensor_bytes) for part in parts]
     rank_block_bytes = [part.kv_block_bytes(config.block_size, *kv_bytes) for part in parts]
     windows = [model.window_tokens]
     if config.draft_model_dir is not None:
-        draft, draft_bytes = _draft(config, config.draft_model_dir, dtype, model, max_model_len)
+        draft, draft_bytes = check_draft(
+            config, config.draft_model_dir, dtype, model, max_model_len
+        )
         rank_weights_bytes[0] += draft_bytes
         rank_block_bytes[0] += unsharded(draft).kv_block_bytes(config.block_size, *kv_bytes)
         windows.append(draft.window_tokens)
@@ -151,14 +153,14 @@ def _plan(
     config: EngineConfig,
     needs: _Needs,
     device_name: str,
-    memory: device.DeviceMemory,
+    memory: DeviceMemory,
     limits: BatchLimits,
 ) -> MemoryPlan:
     """Plan the memory with these limits. Raises ModelError if it is too small."""
     budget = MemoryBudget(
         config=config, model=needs.model, device_name=device_name, memory=memory, limits=limits,
         fixed_bytes=needs.fixed_bytes, requested_kv_bytes=needs.requested_kv_bytes,
-        item_bytes=device.DTYPE_BYTES[needs.dtype],
+        item_bytes=DTYPE_BYTES[needs.dtype],
     )  # fmt: skip
     max_model_len, block_bytes = needs.max_model_len, needs.block_bytes
     if config.max_model_len == FIT:
@@ -166,7 +168,7 @@ def _plan(
     free_bytes = budget.free_bytes(max_model_len)
     if device_name == "cpu" and config.gpu_memory_utilization is None:
         # Other programs use the same memory.
-        cap_bytes = device.shared_kv_bytes(memory.total_bytes)
+        cap_bytes = min(MAX_SHARED_KV_BYTES, int(memory.total_bytes * SHARED_KV_FRACTION))
         longest_blocks = -(-max_model_len // config.block_size)
         free_bytes = min(free_bytes, max(cap_bytes, longest_blocks * block_bytes))
     return MemoryPlan(
@@ -193,7 +195,7 @@ def _fitting_length(budget: MemoryBudget, max_model_len: int, block_bytes: int) 
         num_blocks = (requested_kv_bytes or budget.free_bytes(max_model_len)) // block_bytes
     else:
         # Attention's gather buffer grows with the longest sequence as well.
-        free_bytes = budget.free_bytes(block_size) - device.GATHERED_AT_ONCE_BYTES
+        free_bytes = budget.free_bytes(block_size) - GATHERED_AT_ONCE_BYTES
         gathered_bytes = block_size * budget.gathered_token_bytes
         num_blocks = max(0, free_bytes) // (block_bytes + gathered_bytes)
         if requested_kv_bytes:
@@ -208,73 +210,7 @@ def _adapter_bytes(config: EngineConfig, model: ModelConfig, device_name: str, d
     count = config.max_loras
     if device_name == "cpu":
         count = config.max_host_loras * config.layout.num_ranks
-    return count * model.num_adapter_parameters(config.max_lora_rank) * device.DTYPE_BYTES[dtype]
-
-
-def _draft(
-    config: EngineConfig, draft_dir: Path, dtype: str, model: ModelConfig, max_model_len: int
-) -> tuple[ModelConfig, int]:
-    """Configuration of the draft model or head, and the bytes of its weights. Raises ModelError."""
-    if config.has_draft_head:
-        return _draft_head(config, draft_dir, dtype, model)
-    try:
-        draft, tensor_bytes = check_model(draft_dir, dtype=dtype)
-    except ModelError as error:
-        raise ModelError("BadDraftModel", f"the draft model ({draft_dir}): {error}") from error
-    if draft.vocab_size != model.vocab_size:
-        raise ModelError(
-            "DraftMismatch",
-            f"the draft model has {draft.vocab_size} tokens, the model {model.vocab_size}, so they have "
-            "different tokenizers",
-            {"DraftModel": None},
-        )
-    if draft.max_model_len < max_model_len:
-        raise ModelError(
-            "DraftMismatch",
-            f"the draft model was made for {draft.max_model_len} tokens",
-            {"ModelLength": draft.max_model_len},
-        )
-    return draft, sum(tensor_bytes.values())
-
-
-def _draft_head(
-    config: EngineConfig, head_dir: Path, dtype: str, model: ModelConfig
-) -> tuple[ModelConfig, int]:
-    """Configuration of a draft head and the bytes of its weights. Raises ModelError.
-
-    A head has neither an embedding nor an output projection.
-    """
-    try:
-        head = ModelConfig.load(head_dir)
-        headers = read_all_headers(head_dir)
-    except ModelError as error:
-        raise ModelError("BadDraftModel", f"the draft head ({head_dir}): {error}") from error
-    if config.layout.num_ranks > 1:
-        raise ModelError(
-            "DraftMismatch",
-            "a head drafts only for a model that is on one rank: remove --speculative-config, or set "
-            "--tensor-parallel-size to 1",
-        )
-    if head.hidden_size != model.hidden_size:
-        raise ModelError(
-            "DraftMismatch",
-            f"the head was made for states of {head.hidden_size} numbers, the model's have "
-            f"{model.hidden_size}",
-            {"DraftModel": None},
-        )
-    fc = headers.get("fc.weight")
-    if fc is None or fc.shape != (head.hidden_size, 2 * head.hidden_size):
-        raise ModelError(
-            "DraftMismatch",
-            "the head has no fc.weight that reads a token and a state",
-            {"DraftModel": None},
-        )
-    parameters = draft_head_parameters(head, has_bias="fc.bias" in headers)
-    try:
-        tensor_bytes = check_tensors(head_dir, head, parameters, None, dtype)
-    except ModelError as error:
-        raise ModelError("BadDraftModel", f"the draft head ({head_dir}): {error}") from error
-    return head, sum(tensor_bytes.values())
+    return count * model.num_adapter_parameters(config.max_lora_rank) * DTYPE_BYTES[dtype]
 
 
 def _num_blocks(budget: MemoryBudget, max_model_len: int, block_bytes: int, free_bytes: int) -> int:

@@ -14,13 +14,13 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence, SequenceOutput
 from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.transfer import fetch, send
-from penstock_engine.machine.device import rows_at_once
 from penstock_engine.sampling.bias import mask_and_bias
 from penstock_engine.sampling.grammar import GrammarMasks, grammar_masks
 from penstock_engine.sampling.kernel_sampling import sample_with_kernels
 from penstock_engine.sampling.logprobs import LogprobBuffer
 from penstock_engine.sampling.request_state import RequestStates
 from penstock_engine.sampling.row import Row, rows_of
+from penstock_engine.sampling.sampling_sizes import rows_at_once
 from penstock_engine.sampling.torch_sampling import sample_with_torch
 
 # The token of a row whose logits are NaN.

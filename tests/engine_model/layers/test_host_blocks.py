@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.engine.measured_bytes import measured_bytes
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from penstock_engine.layers.host_blocks import HostBlocks
@@ -79,3 +80,27 @@ def test_no_more_memory_is_taken_than_the_blocks_have(num_slots: int, dtype: tor
     assert blocks is not None
     slots_bytes = num_slots * block_bytes
     assert slots_bytes <= allocated_bytes < slots_bytes + 32 * 1024
+
+
+ALLOCATE = """
+import torch
+from penstock_engine.machine.device import resident_bytes
+from penstock_engine.layers.host_blocks import HostBlocks
+from penstock_engine.layers.kv_cache import KVCache
+before = resident_bytes()
+cache = KVCache.zeros((2, 16384, 16, 2, 64), torch.{dtype}, is_scaled={is_scaled}, device="cpu")
+blocks = HostBlocks(cache.parts, 4096)
+cache.numbers[:, 5].fill_(1)
+blocks.save(5, 7)
+blocks.restore(7, 8)
+assert (cache.numbers[:, 8].float() == 1).all() and not cache.numbers[:, 9:200].float().any()
+print(resident_bytes() - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "is_scaled"), [("float32", False), ("bfloat16", False), ("float8_e4m3fn", True)]
+)
+def test_blocks_take_memory_when_they_are_used(dtype: str, is_scaled: bool) -> None:
+    """All of them are from 68 to 320 MiB; the code of the operations takes some MiB itself."""
+    assert measured_bytes(ALLOCATE.format(dtype=dtype, is_scaled=is_scaled)) < 40 * 2**20

@@ -1,8 +1,6 @@
 """Tests of device limits: CPU flags, threads, memory limits, and the memory estimates of the sampler."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,21 +11,16 @@ from penstock_engine.core.errors import ModelError
 from penstock_engine.machine import device
 from penstock_engine.machine.device import (
     DeviceMemory,
-    activation_bytes,
     choose_device,
     choose_dtype,
     cpu_flags,
     device_memory,
-    gathered_bytes,
     memory_limit_bytes,
-    num_kv_blocks,
     num_threads,
     resident_bytes,
-    sampling_bytes,
 )
 
 MIB = 2**20
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -138,15 +131,6 @@ def test_this_machine_has_limits() -> None:
     assert 0 < resident_bytes() < memory_limit_bytes()
 
 
-def test_blocks_that_fit() -> None:
-    sizes = {"kv_bytes_per_token": 1024, "block_size": 16}
-    assert num_kv_blocks(kv_bytes=MIB, max_model_len=1024, **sizes) == 64
-    with pytest.raises(ModelError, match=r"room for 1024 tokens.* may have 1025: give it 2 MiB"):
-        num_kv_blocks(kv_bytes=MIB, max_model_len=1025, **sizes)
-    with pytest.raises(ModelError, match="room for 0 tokens"):
-        num_kv_blocks(kv_bytes=-5, max_model_len=1, **sizes)
-
-
 def test_the_gpu_with_the_least_usable_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory of other programs is not usable, and neither is what the utilization leaves."""
     free_and_total = [(70, 80), (30, 40), (40, 40)]
@@ -158,126 +142,6 @@ def test_the_gpu_with_the_least_usable_memory_counts(monkeypatch: pytest.MonkeyP
     with pytest.raises(ModelError, match="4 devices are needed, but there are 3"):
         device_memory("cuda", utilization=0.9, num_devices=4)
     assert device_memory("cpu", utilization=0.9) == DeviceMemory(memory_limit_bytes())
-
-
-def test_activations_grow_with_the_batch() -> None:
-    small = activation_bytes(num_tokens=512, hidden_size=256, intermediate_size=768)
-    assert 10 * MIB < small < 30 * MIB
-    assert activation_bytes(num_tokens=1024, hidden_size=256, intermediate_size=768) == 2 * small
-
-
-def test_drawing_grows_with_vocabulary_and_drafts() -> None:
-    sizes = {"max_num_seqs": 64, "item_bytes": 4, "device": "cpu"}
-    small = sampling_bytes(vocab_size=8192, rows_per_sequence=1, **sizes)
-    large = sampling_bytes(vocab_size=150_000, rows_per_sequence=1, **sizes)
-    drafted = sampling_bytes(vocab_size=150_000, rows_per_sequence=5, **sizes)
-    assert large > small + 64 * 140_000 * 4
-    assert drafted == large + 4 * 64 * 150_000 * 4
-
-
-@pytest.mark.parametrize(("device", "num_bytes"), [("cpu", 160), ("cuda", 24)])
-def test_log_probabilities_that_are_told_are_counted(device: str, num_bytes: int) -> None:
-    sizes = {"max_num_seqs": 64, "rows_per_sequence": 2, "vocab_size": 8192, "item_bytes": 4}
-    none = sampling_bytes(**sizes, device=device)
-    told = sampling_bytes(**sizes, device=device, max_logprobs=8192, max_num_batched_tokens=512)
-    assert told - none == (128 + 512) * 8192 * num_bytes
-
-
-def measured_bytes(code: str) -> int:
-    """Bytes printed by `code` in a new process, as this one could reuse memory of earlier tests."""
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return int(result.stdout)
-
-
-DRAW = """
-import torch, benchmarks.engine.sampling_cost as cost
-settings, length = cost.mixes(152_000)["all of these"]
-sequences = cost.sequences_of(settings, 12, 4, length, 152_000)
-print(cost.measure(sequences, 152_000, torch.float32, 1)[1])
-"""
-
-
-def test_drawing_takes_no_more_than_is_counted() -> None:
-    """The estimate holds with all sampling parameters, 20 log-probabilities and 4 drafts."""
-    counted = sampling_bytes(
-        max_num_seqs=12, rows_per_sequence=5, vocab_size=152_000, item_bytes=4, device="cpu"
-    )
-    assert counted / 3 < measured_bytes(DRAW) < counted
-
-
-TELL = """
-import torch, benchmarks.engine.sampling_cost as cost
-sequences = cost.sequences_of([{"logprobs": 152_000}], 12, 0, 100, 152_000)
-print(cost.measure(sequences, 152_000, torch.float32, 1)[1])
-"""
-
-
-def test_telling_of_the_whole_vocabulary_takes_no_more_than_is_counted() -> None:
-    counted = sampling_bytes(
-        max_num_seqs=12, rows_per_sequence=1, vocab_size=152_000, item_bytes=4, device="cpu",
-        max_logprobs=152_000,
-    )  # fmt: skip
-    assert counted / 3 < measured_bytes(TELL) < counted
-
-
-ATTEND = """
-import torch
-from benchmarks.engine.sampling_cost import peak_of
-from penstock_engine.kernels.kv_quant import quantize_kv
-from penstock_engine.layers.attention import AttentionShape, QKV, Span
-from penstock_engine.layers.gathered_attention import GatheredAttention
-from penstock_engine.layers.kv_cache import KVCache
-ends, num_new, num_blocks = {ends}, {num_new}, 16 * 512
-cache = KVCache.zeros((2, num_blocks + 1, 16, 2, 64), torch.int8, is_scaled=True, device="cpu")
-cache.numbers.random_(-100, 100)
-cache.scales.fill_(0.01)
-spans = [
-    Span(end - num_new, end, tuple(range(512 * row, 512 * row + 512))) for row, end in enumerate(ends)
-]
-slots = torch.arange(len(ends) * num_new)
-heads = QKV(*(torch.randn(len(slots), size, 64) for size in (14, 2, 2)))
-def attend():
-    step = GatheredAttention(spans, slots, dtype=torch.float32, is_quantized=True)
-    step(heads, cache, AttentionShape(0.1))
-attend()
-print(peak_of(attend))
-"""
-
-
-@pytest.mark.parametrize(
-    ("ends", "num_new"), [([8192] * 16, 1), ([8192], 600)], ids=["tokens", "chunk"]
-)
-def test_attention_takes_no_more_than_is_counted(ends: list[int], num_new: int) -> None:
-    """Over an int8 cache, which as float32 would be 128 MiB."""
-    counted = gathered_bytes(max_num_seqs=16, num_visible_tokens=8192, token_bytes=2 * 2 * 64 * 4)
-    measured = measured_bytes(ATTEND.format(ends=ends, num_new=num_new))
-    assert counted / 4 < measured < counted + 4 * MIB
-
-
-ALLOCATE = """
-import torch
-from penstock_engine.machine.device import resident_bytes
-from penstock_engine.layers.host_blocks import HostBlocks
-from penstock_engine.layers.kv_cache import KVCache
-before = resident_bytes()
-cache = KVCache.zeros((2, 16384, 16, 2, 64), torch.{dtype}, is_scaled={is_scaled}, device="cpu")
-blocks = HostBlocks(cache.parts, 4096)
-cache.numbers[:, 5].fill_(1)
-blocks.save(5, 7)
-blocks.restore(7, 8)
-assert (cache.numbers[:, 8].float() == 1).all() and not cache.numbers[:, 9:200].float().any()
-print(resident_bytes() - before)
-"""
-
-
-@pytest.mark.parametrize(
-    ("dtype", "is_scaled"), [("float32", False), ("bfloat16", False), ("float8_e4m3fn", True)]
-)
-def test_blocks_take_memory_when_they_are_used(dtype: str, is_scaled: bool) -> None:
-    """All of them are from 68 to 320 MiB; the code of the operations takes some MiB itself."""
-    assert measured_bytes(ALLOCATE.format(dtype=dtype, is_scaled=is_scaled)) < 40 * MIB
 
 
 @pytest.mark.parametrize("has_nvml", [True, False])

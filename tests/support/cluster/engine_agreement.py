@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.reconcile.engine_status import engine_status
 from penstock.core.spec.service import PREFLIGHT, ServiceSpec
-from penstock_engine.machine.device import KV_DTYPES
+from penstock_engine.memory.number_types import KV_DTYPES
 
 Json = Any
 Labels = dict[str, str]
