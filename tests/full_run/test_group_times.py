@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
     ("nodeid", "name"),
     [
         ("tests/gateway/http/test_sse.py::test_it[a/b]", "tests/gateway"),
+        ("tests/core/scaling/by_kv/test_rule.py::test_it", "tests/core/scaling"),
         ("e2e/dedicated_pool/test_dedicated_pool.py::test_it", "e2e/adapters"),
         ("e2e/documentation/test_documentation.py::test_it[README.md]", "e2e/documentation"),
         ("e2e/quickstart/test_quickstart.py::test_it", "e2e/others"),
@@ -26,7 +27,9 @@ def test_a_test_is_in_one_group(nodeid: str, name: str) -> None:
 
 
 def test_the_groups_that_start_first_exist() -> None:
-    folders = {path for top in ("tests", "e2e") for path in (ROOT / top).iterdir() if path.is_dir()}
+    folders = {
+        path for top in ("tests", "e2e") for path in (ROOT / top).rglob("*") if path.is_dir()
+    }
     tests = [f"{path.relative_to(ROOT)}/test_it.py::test_it" for path in folders]
     assert {group(nodeid) for nodeid in tests} >= {*LONGEST}
     assert {path.relative_to(ROOT).as_posix() for path in folders} >= SCENARIOS.keys()
