@@ -36,13 +36,13 @@ from benchmarks.cluster.campaigns.dashboard_queries import (
     read_panels,
 )
 from benchmarks.cluster.campaigns.dashboard_run import make_models, play
+from tests.support.tools import prometheus as binaries
 
 from penstock.clients.kubernetes.client import connect
 from penstock.demo.load import corpus
 from penstock.demo.model import MODEL_NAME, ensure_model
 from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters
-from penstock.local import prometheus as binaries
 from penstock.local.cluster import Cluster
 from penstock.local.install import install
 

@@ -14,7 +14,9 @@ import httpx
 import pytest
 import yaml
 from e2e.helm_install.service_proxy import ServiceProxy
+from tests.support.cluster.audit import AuditEntry, AuditLog, denied, service_account_user
 from tests.support.cluster.dedicated_pool import change_dedicated_pool
+from tests.support.tools.chart_tools import ensure_helm
 
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
 from penstock.chart.rendering.templates import CRD_NAMES
@@ -24,8 +26,6 @@ from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage, poll_until
 from penstock.local import cluster as clusters
-from penstock.local.audit import AuditEntry, AuditLog, denied, service_account_user
-from penstock.local.chart_tools import ensure_helm
 from penstock.local.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]

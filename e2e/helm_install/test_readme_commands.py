@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from e2e.documentation.code_blocks import read_blocks
 from e2e.helm_install.service_proxy import ServiceProxy
+from tests.support.tools.chart_tools import ensure_helm
 
 from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
 from penstock.chart.version import VERSION
@@ -23,7 +24,6 @@ from penstock.core.spec.service import SERVICE_LABEL
 from penstock.local import chat_model
 from penstock.local import cluster as clusters
 from penstock.local.binaries import ensure_binaries
-from penstock.local.chart_tools import ensure_helm
 from penstock.local.cluster import Cluster
 from penstock.local.install import install_models
 

@@ -7,6 +7,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.cluster.audit import (
+    AuditEntry,
+    AuditLog,
+    Right,
+    denied,
+    rights_used,
+    service_account_user,
+)
 from tests.support.cluster.dedicated_pool import change_dedicated_pool
 
 from penstock.chart.access.rights import CLUSTER_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
@@ -18,14 +26,6 @@ from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL, Object
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage
-from penstock.local.audit import (
-    AuditEntry,
-    AuditLog,
-    Right,
-    denied,
-    rights_used,
-    service_account_user,
-)
 from penstock.local.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.tools.chart_tools import ensure_helm
 
 from penstock.chart.rendering.chart_files import OLDEST_KUBERNETES
-from penstock.local.chart_tools import ensure_helm
 
 CHART = Path(__file__).parents[2] / "charts" / "penstock"
 

@@ -5,12 +5,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
-from penstock.local import prometheus
+from tests.support.tools import prometheus
+from tests.support.tools.chart_tools import ensure_helm, ensure_kubeconform
+from tests.support.tools.otel_collector import ensure_otel_collector
+
 from penstock.local.binaries import ensure_binaries
-from penstock.local.chart_tools import ensure_helm, ensure_kubeconform
 from penstock.local.gobuild import SHARED_CACHE
-from penstock.local.otel_collector import ensure_otel_collector
+
+ROOT = Path(__file__).parents[2]
 
 
 class Tools:
@@ -19,7 +23,9 @@ class Tools:
     def pytest_sessionstart(self) -> None:
         self._cache = tempfile.mkdtemp(prefix="go-")
         os.environ[SHARED_CACHE] = self._cache  # also of the workers
-        self._building = subprocess.Popen([sys.executable, __file__], stdout=subprocess.DEVNULL)
+        self._building = subprocess.Popen(
+            [sys.executable, "-m", "tests.full_run.tools"], cwd=ROOT, stdout=subprocess.DEVNULL
+        )
 
     def pytest_sessionfinish(self) -> None:
         self._building.terminate()

@@ -8,10 +8,11 @@ import tarfile
 import threading
 
 import pytest
+from tests.support.tools import prometheus
+from tests.support.tools.prometheus import PROMETHEUS
 
-from penstock.local import download, installed, prometheus
+from penstock.local import download, installed
 from penstock.local.installed import find_installed, installed_version
-from penstock.local.versions import PROMETHEUS
 
 OUTPUTS = {
     "prometheus": "prometheus, version 2.53.3+ds1 (branch: debian/sid, revision: 2)",

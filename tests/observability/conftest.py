@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 import yaml
+from tests.support.tools import prometheus
 
-from penstock.local import prometheus
 from penstock.observability.alerts import groups
 
 

@@ -12,9 +12,9 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from tests.observability.dashboard_panels import BOARDS, BUILT_IN, VARIABLE, expressions, panels
+from tests.support.tools import prometheus
 
 from penstock.core.scaling.rule import DecisionCode
-from penstock.local import prometheus
 from penstock.observability import dashboards
 from penstock.observability.dashboards import scaling
 from penstock.observability.dashboards.files import files

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 import yaml
+from tests.support.tools import prometheus
 
-from penstock.local import prometheus
 from penstock.observability.dashboards.promql import ENGINES, SERVICES
 from penstock.observability.metrics import gateway, operator
 from penstock_engine.contract import metric_specs as engine

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.support.service_spec import SMALL
+from tests.support.tools import prometheus
 
 from penstock.chart.names import GATEWAY, OPERATOR
 from penstock.chart.rendering.install import install_manifests
 from penstock.core.manifests.engine import deployment, own_pods
 from penstock.core.observed.label_selector import selects
-from penstock.local import prometheus
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "prometheus.yaml"

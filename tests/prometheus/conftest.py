@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 from aiohttp.test_utils import unused_port
+from tests.support.tools import prometheus as binaries
 
 from penstock.demo.model import MODEL_NAME, ensure_model
 from penstock.demo.stage import poll_until
-from penstock.local import prometheus as binaries
 
 ROOT = Path(__file__).parents[2]
 SCRAPE_EVERY = "1s"

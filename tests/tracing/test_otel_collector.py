@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from tests.gateway.conftest import Engine, answer, service
+from tests.support.tools.otel_collector import ensure_otel_collector
 from tests.tracing.otel_collector import WrittenSpan, running_otel_collector
 
 from penstock.gateway.telemetry.tracing import RequestTracer
-from penstock.local.otel_collector import ensure_otel_collector
 
 pytestmark = pytest.mark.slow
 

@@ -1,13 +1,7 @@
-"""Versions of the local binaries: those that are downloaded, and the oldest installed ones accepted."""
+"""Versions of local binaries: those that are downloaded, and the oldest that are accepted where installed."""
 
 KUBERNETES = "1.36.3"
 ETCD = "3.6.5"
-PROMETHEUS = "3.11.3"
-HELM = "4.3.1"
-KUBECONFORM = "0.8.0"
-OTEL_COLLECTOR = "0.165.0"
-OTEL_COLLECTOR_FILE = "0.165.1"  # of its file exporter
-OTEL_COLLECTOR_STABLE = "1.71.0"  # of its modules that have reached version 1
 
 KUBERNETES_BINARIES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 BINARIES = (*KUBERNETES_BINARIES, "etcd")

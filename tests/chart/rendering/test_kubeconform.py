@@ -8,10 +8,10 @@ import pytest
 import yaml
 from tests.chart.rendering.kubernetes_schemas import LOCATION, VERSIONS, schemas_folder
 from tests.chart.value_sets import IMAGE, VALUE_SETS
+from tests.support.tools.chart_tools import ensure_kubeconform
 
 from penstock.chart.rendering.install import install_manifests
 from penstock.chart.values.values import merged
-from penstock.local.chart_tools import ensure_kubeconform
 
 # No registry has schemas of the Prometheus operator's kinds.
 SKIPPED = "PodMonitor,PrometheusRule"

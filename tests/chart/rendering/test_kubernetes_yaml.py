@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.tools.chart_tools import ensure_helm
 
 from penstock.chart.rendering.kubernetes_yaml import dump_all
-from penstock.local.chart_tools import ensure_helm
 
 STRINGS = [
     "1e3", "12345e6", "+1E5", "-1e-3", "1.5e3", ".5e1", "1.", "08", "017", "0o17", "-0o7", "0b1", "0B1",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cluster.audit import AuditLog, service_account_user, writes_by
 
 from penstock.clients.kubernetes.client import Kube
 from penstock.clients.kubernetes.resources import (
@@ -21,7 +22,6 @@ from penstock.clients.kubernetes.resources import (
 )
 from penstock.demo.stage import poll_until
 from penstock.errors import NotFound
-from penstock.local.audit import AuditLog, service_account_user, writes_by
 from penstock.local.cluster import Cluster
 from penstock.local.components import kubeconfig
 

@@ -8,7 +8,7 @@ from penstock.clients.kubernetes.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,
-    REPLICA_SETS,
+    Resource,
 )
 from penstock.core.manifests import engine_pod
 from penstock.core.spec.history import PODS_ANNOTATION, RESTARTED_AT, STABLE_ANNOTATION, Revision
@@ -16,6 +16,7 @@ from penstock.core.spec.service import ROLE_LABEL, SERVE, TEMPLATE_HASH
 
 pytestmark = pytest.mark.cluster
 CHAT = parse_target("chat")
+REPLICA_SETS = Resource("apps/v1", "replicasets")
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@
 
 import asyncio
 
+from tests.support.cluster.audit import AuditEntry, AuditLog, service_account_user, writes_by
+
 from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
 from penstock.demo.stage import Stage
-from penstock.local.audit import AuditEntry, AuditLog, service_account_user, writes_by
 
 ACCOUNTS = (service_account_user(OPERATOR), service_account_user(GATEWAY))
 

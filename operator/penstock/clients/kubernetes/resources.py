@@ -35,7 +35,6 @@ DEPLOYMENTS = Resource("apps/v1", "deployments")
 CONTROLLER_REVISIONS = Resource("apps/v1", "controllerrevisions")
 JOBS = Resource("batch/v1", "jobs")
 DISRUPTION_BUDGETS = Resource("policy/v1", "poddisruptionbudgets")
-REPLICA_SETS = Resource("apps/v1", "replicasets")
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource(
     "rbac.authorization.k8s.io/v1", "clusterrolebindings", namespaced=False

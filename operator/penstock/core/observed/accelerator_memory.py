@@ -1,13 +1,13 @@
 """Memory of the accelerators that a pod may get: from resource names, labels of nodes, or ResourceSlices."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Literal
 
 from penstock.core.formats.quantity import whole_quantity
 from penstock.core.observed.label_selector import selects
 from penstock.core.spec.resources import ACCELERATOR_DOMAIN, ResourceSpec
-from penstock.core.spec.service import Object, ServiceSpec
+from penstock.core.spec.service import Object
 
 # Label by NVIDIA's GPU feature discovery: memory of one GPU of the node, or of one MIG slice, in MiB.
 MEMORY_LABEL = "nvidia.com/gpu.memory"
@@ -20,25 +20,6 @@ _NODE_STATE = "node.kubernetes.io/"
 
 # The objects that say how much memory accelerators have.
 Source = Literal["nodes", "resourceslices"]
-
-
-def memory_or_source(
-    spec: ServiceSpec, pod: Object, devices: Collection[Object] | None
-) -> tuple[int | None, Source | None]:
-    """Memory of one accelerator of a pod in bytes, or the kind of the objects to read first.
-
-    Both are None if the memory is unknown. spec: as placed on a variant. pod: its pod spec. devices: the
-    objects of the kind, None before they are read.
-    """
-    memory_bytes = spec.accelerator_memory_bytes or mig_bytes(spec.resources)
-    source = source_of(spec.resources)
-    if memory_bytes is not None or source is None:
-        return memory_bytes, None
-    if devices is None:
-        return None, source
-    if source == "nodes":
-        return smallest_bytes(pod, spec.resources, devices), None
-    return claimed_bytes(devices), None
 
 
 def source_of(resources: ResourceSpec) -> Source | None:

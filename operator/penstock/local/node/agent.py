@@ -19,7 +19,6 @@ from penstock.core.formats.timestamps import timestamp
 from penstock.errors import Conflict, KubeError, NotFound
 from penstock.local import processes
 from penstock.local.components import KUBELET_PORT
-from penstock.local.faults import is_heartbeat_enabled
 from penstock.local.node.kubelet_api import serve_logs
 from penstock.local.node.node import MANAGER, Node
 from penstock.local.node.worker import PodWorker
@@ -135,8 +134,7 @@ class NodeAgent:
     async def _register_and_beat(self) -> None:
         while True:
             try:
-                if is_heartbeat_enabled(self._cluster):
-                    await self._beat()
+                await self._beat()
             except KubeError as error:
                 logger.warning("heartbeat: %s", error)
                 await asyncio.sleep(0.3)

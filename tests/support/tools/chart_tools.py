@@ -1,12 +1,14 @@
-"""Finds helm and kubeconform, or builds them from their Go modules. For tests."""
+"""Finds helm and kubeconform, or builds them from their Go modules."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.local.go_tool import ensure_tool
-from penstock.local.gobuild import Go
-from penstock.local.versions import HELM, KUBECONFORM
+from tests.support.tools.go_tool import ensure_tool
 
+from penstock.local.gobuild import Go
+
+HELM = "4.3.1"
+KUBECONFORM = "0.8.0"
 _HELM_VERSION = "helm.sh/helm/v4/internal/version.version"
 
 

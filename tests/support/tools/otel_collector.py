@@ -1,13 +1,16 @@
-"""Finds an OpenTelemetry collector, or builds one from its Go modules. For tests."""
+"""Finds an OpenTelemetry collector, or builds one from its Go modules."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.local.go_tool import ensure_tool
+from tests.support.tools.go_tool import ensure_tool
+
 from penstock.local.gobuild import GO_VERSION, Go
-from penstock.local.versions import OTEL_COLLECTOR, OTEL_COLLECTOR_FILE, OTEL_COLLECTOR_STABLE
 
 NAME = "otelcol"
+OTEL_COLLECTOR = "0.165.0"
+OTEL_COLLECTOR_FILE = "0.165.1"  # of its file exporter
+OTEL_COLLECTOR_STABLE = "1.71.0"  # of its modules that have reached version 1
 
 GO_MOD = f"""module penstock.local/otelcol
 

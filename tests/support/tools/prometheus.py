@@ -1,4 +1,4 @@
-"""Finds, downloads or builds the programs of Prometheus for tests and local use, in that order."""
+"""Finds, downloads or builds the programs of Prometheus, in that order."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from penstock.local.binaries import ensure_folder
 from penstock.local.download import DownloadFailed, download_archived, machine
 from penstock.local.gobuild import Go, require_go
 from penstock.local.installed import find_installed
-from penstock.local.versions import PROMETHEUS
 
+PROMETHEUS = "3.11.3"
 RELEASES = "https://github.com/prometheus/prometheus/releases/download"
 MODULE = "github.com/prometheus/prometheus"
 # Service discovery of clouds takes most of the compile time, and is not needed; that of Kubernetes is what
