@@ -122,6 +122,19 @@ async def test_an_unreadable_list(client, engine, body):
     assert failure.kind == "Unanswered"
 
 
+@pytest.mark.parametrize(
+    ("runtime", "message"),
+    [
+        ("Penstock", "its rank 64 is above spec.engine.lora.maxRank"),
+        ("VLLM", "its rank 64 is above --max-lora-rank"),
+    ],
+)
+async def test_only_flags_of_penstock_engines_are_told_in_fields(client, engine, runtime, message):
+    engine.refused[NAME] = 400, {"error": {"message": "its rank 64 is above --max-lora-rank"}}
+    failure = await client.load("team", engine.address, runtime, NAME, "/p")
+    assert failure == EngineFailure("Refused", "Refused", message)
+
+
 @pytest.mark.parametrize("number", ["1e999", "-Infinity", "NaN", "-1", "1.5", "9" * 30])
 @pytest.mark.parametrize("field", ["requests", "rank", "bytes"])
 async def test_a_number_that_no_engine_has_makes_a_list_unreadable(client, engine, field, number):

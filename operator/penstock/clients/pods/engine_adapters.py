@@ -140,7 +140,9 @@ class EngineAdapters:
             listed = await self.list(namespace, address, runtime)
             if not isinstance(listed, EngineFailure) and name in listed.copies:
                 return None
-        return answer
+        if runtime != "Penstock":  # the flags of another engine are not those of the fields
+            return answer
+        return replace(answer, message=in_fields(answer.message)[:MAX_MESSAGE_CHARS])
 
     async def unload(self, address: str, name: str) -> EngineFailure | None:
         """Unload an adapter. None also if the engine does not have it."""
@@ -199,7 +201,7 @@ def _refusal(status: int, content: bytes) -> EngineFailure:
     )
     if found := _CAUSE_IN_VLLM.fullmatch(message):
         message = found[1]
-    message = in_fields(message or f"status {status} of the engine")[:MAX_MESSAGE_CHARS]
+    message = (message or f"status {status} of the engine")[:MAX_MESSAGE_CHARS]
     if not is_about_adapter or status in (408, 429):
         return EngineFailure("Busy", reason or "Busy", message)
     return EngineFailure("Refused", reason or "Refused", message)
