@@ -7,6 +7,7 @@ from tests.chart.value_sets import IMAGE
 
 from penstock.chart.names import USER_EDIT_ROLE, USER_VIEW_ROLE
 from penstock.chart.rendering.install import install_manifests
+from penstock.chart.rendering.templates import PLURALS
 from penstock.clients.kubernetes.client import Kube
 from penstock.clients.kubernetes.resources import ROLE_BINDINGS, Resource
 from penstock.core.spec.service import GROUP
@@ -15,15 +16,14 @@ from penstock.demo.stage import poll_until
 pytestmark = pytest.mark.cluster
 
 REVIEWS = Resource("authorization.k8s.io/v1", "subjectaccessreviews", namespaced=False)
-KINDS = ("inferenceservices", "modelroutes", "loraadapters")
-READ = {(verb, kind) for verb in ("get", "list", "watch") for kind in KINDS}
+READ = {(verb, kind) for verb in ("get", "list", "watch") for kind in PLURALS}
 WRITE = {
     (verb, kind)
     for verb in ("create", "update", "patch", "delete", "deletecollection")
-    for kind in KINDS
+    for kind in PLURALS
 }
 SCALE = {("patch", "inferenceservices/scale"), ("update", "inferenceservices/scale")}
-STATUS = {(verb, f"{kind}/status") for verb in ("update", "patch") for kind in KINDS}
+STATUS = {(verb, f"{kind}/status") for verb in ("update", "patch") for kind in PLURALS}
 
 
 async def may(kube: Kube, user: str, namespace: str, verb: str, resource: str) -> bool:

@@ -1,22 +1,23 @@
 """Rights on Penstock's kinds for users with the roles view, edit and admin of Kubernetes."""
 
+from collections.abc import Sequence
+
 from penstock.chart.names import USER_EDIT_ROLE, USER_VIEW_ROLE, labels
 from penstock.chart.tree import If, Tree
 from penstock.core.spec.service import GROUP, Object
 
-_KINDS = ("inferenceservices", "modelroutes", "loraadapters")
 _READ = ["get", "list", "watch"]
 _WRITE = ["create", "delete", "deletecollection", "patch", "update"]
 
 
-def user_roles() -> list[Tree]:
+def user_roles(plurals: Sequence[str]) -> list[Tree]:
     """ClusterRoles that the API server adds to view, edit and admin, wherever these are granted.
 
-    Users write no status: that is the operator's.
+    Users write no status: that is the operator's. plurals: of all kinds.
     """
-    status = [f"{kind}/status" for kind in _KINDS]
-    view = [_rule([*_KINDS, *status, "inferenceservices/scale"], _READ)]
-    edit = [_rule([*_KINDS], _WRITE), _rule(["inferenceservices/scale"], ["patch", "update"])]
+    status = [f"{plural}/status" for plural in plurals]
+    view = [_rule([*plurals, *status, "inferenceservices/scale"], _READ)]
+    edit = [_rule([*plurals], _WRITE), _rule(["inferenceservices/scale"], ["patch", "update"])]
     return [
         If("userRoles.enabled", _role(USER_VIEW_ROLE, ["view", "edit", "admin"], view)),
         If("userRoles.enabled", _role(USER_EDIT_ROLE, ["edit", "admin"], edit)),

@@ -12,9 +12,11 @@ from penstock.chart.monitoring.objects import monitoring
 from penstock.chart.network.policies import network_policies
 from penstock.chart.operator.objects import operator
 from penstock.chart.tree import If, Tree
-from penstock.core.spec.service import Object
+from penstock.core.spec.service import GROUP, Object
 
-CRD_NAMES = [crd["metadata"]["name"] for crd in crds()]
+# Penstock's own kinds as rights and paths name them, and the names of their CRDs, in the order to apply.
+PLURALS = [crd["spec"]["names"]["plural"] for crd in crds()]
+CRD_NAMES = [f"{plural}.{GROUP}" for plural in PLURALS]
 
 
 @cache
@@ -23,7 +25,7 @@ def templates() -> dict[str, list[Tree]]:
     return {
         "crds": [If("crds.enabled", _keep_at_uninstall(crd)) for crd in crds()],
         "rights": rights.rights(),
-        "user-roles": user_roles(),
+        "user-roles": user_roles(PLURALS),
         "api-priority": api_priority(),
         "admission-policy": admission_policy(),
         "network-policies": network_policies(),
