@@ -1,12 +1,15 @@
 """An engine's metrics over a real socket, and every way in which they can be of no use."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
 
 from penstock.clients.pods import stats_report
 from penstock.clients.pods.scrape import Scraper, parse
+from penstock.core.canary.arm import NO_REQUESTS
+from penstock.core.formats.serialization import serialize
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
 from penstock.core.scaling.signals import CacheSettings, EngineReading, Histogram, Missing
 
@@ -216,6 +219,16 @@ FEED = GatewayReport(VERSION, 5.0, {})
 FEED_TEXT = stats_report.encode(FEED).decode()
 
 
+def report_with_arm(**changed):
+    """A report whose only arm has other fields than it should. None: it lacks the field."""
+    arm = {
+        name: value
+        for name, value in (serialize(NO_REQUESTS) | changed).items()
+        if value is not None
+    }
+    return json.dumps(json.loads(FEED_TEXT) | {"arms": {"n/s": {"p": arm}}})
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -226,6 +239,17 @@ FEED_TEXT = stats_report.encode(FEED).decode()
         (
             http(FEED_TEXT.replace(f"{VERSION},", "1,", 1)),
             Missing("g", "unreadable stats report: GatewayReport.version is '1'"),
+        ),
+        (
+            http(report_with_arm(missed=None)),
+            Missing("g", "unreadable stats report: GatewayReport.arms.n/s.p lacks missed"),
+        ),
+        *(
+            (
+                http(report_with_arm(**{name: [{"n": 1}]})),
+                Missing("g", "unreadable stats report: an arm has another number of bins"),
+            )
+            for name in ("ttft", "tpot", "missed")
         ),
         (http(FEED_TEXT, "404 Not Found"), Missing("g", "status 404")),
     ],

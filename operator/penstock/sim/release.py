@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from penstock.api.conversion.convert import InvalidService, to_core
-from penstock.core.canary.arm import Arm, ArmCounter
+from penstock.core.canary.arm import NO_REQUESTS, Answer, ArmCounter
 from penstock.core.canary.evidence import Block
 from penstock.core.canary.judge import judge
 from penstock.core.canary.judge_state import JudgeState
@@ -117,21 +117,19 @@ class Rollout:
         if request.outcome == "failed" or request.ttft_s is None:
             count.record_failure()
             return
-        violates = not request.meets(self._objectives.ttft_s, self._objectives.tpot_s)
-        count.record_completion(
-            request.output_tokens, request.ahead, is_empty=False, violates=violates
-        )
-        count.record_cached_tokens(request.prompt_tokens, request.cached_tokens)
-        tpot_s = request.tpot_s if request.output_tokens > 1 else None
-        engine_s = request.ttft_s - (request.sent_s - request.arrival_s)
-        count.record_latency(
-            request.prompt_tokens,
-            request.ahead,
-            request.beside,
-            engine_s,
-            tpot_s,
+        answer = Answer(
+            output_tokens=request.output_tokens,
+            is_empty=False,
+            violates=not request.meets(self._objectives.ttft_s, self._objectives.tpot_s),
+            ahead=request.ahead,
+            concurrent=request.beside,
+            prompt_tokens=request.prompt_tokens,
+            cached_tokens=request.cached_tokens,
+            ttft_s=request.ttft_s - (request.sent_s - request.arrival_s),
+            tpot_s=request.tpot_s if request.output_tokens > 1 else None,
             overall_s=request.ttft_s,
         )
+        count.record_answer(answer)
 
     def _reconcile_periodically(self) -> None:
         self._reconcile()
@@ -190,7 +188,7 @@ class Rollout:
         spec = self._service.rollout.canary
         beside = CONTROLS if CONTROLS in self._deployed else STABLE
         canary, control = (
-            counts[side].snapshot() if side in counts else Arm() for side in (NEW, beside)
+            counts[side].snapshot() if side in counts else NO_REQUESTS for side in (NEW, beside)
         )
         block = Block(length_s=BLOCK_S, canary=canary, control=control)
         self._verdict, self._judged = judge(spec, self._judged or JudgeState.begin(spec), block)

@@ -1,6 +1,7 @@
 """Rollouts of an adapter's versions by the placement loop, at a real API server."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.support.cluster.adapter_stand import SERVICE, AdapterStand, adapter_stand, engine_name
@@ -16,7 +17,7 @@ from penstock.controller.canary.metric_queries import MetricQueries
 from penstock.controller.process.failures import Failures
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.versions import adapter_key
-from penstock.core.canary.arm import Arm
+from penstock.core.canary.arm import NO_REQUESTS, Arm
 from penstock.core.canary.verdict import Abort, Accept, Continue, Verdict
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.rollout import commands
@@ -295,7 +296,10 @@ async def test_the_judge_compares_the_versions(stand: AdapterStand) -> None:
         failures=Failures(stand.metrics),
     )
     await judge.tick(0.0)
-    readings.by_key[key] = {NEW: Arm(requests=50, errors=40), OLD: Arm(requests=200)}
+    readings.by_key[key] = {
+        NEW: replace(NO_REQUESTS, requests=50, errors=40),
+        OLD: replace(NO_REQUESTS, requests=200),
+    }
     await judge.tick(10.0)
     (case,) = stand.placer.rollouts.cases()
     found = judge.judgement(key, case.trial_id)

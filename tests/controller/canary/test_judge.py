@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from penstock.controller.canary.judge import Judge
 from penstock.controller.canary.metric_queries import MetricQueries
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.metrics import OperatorMetrics
-from penstock.core.canary.arm import Arm
+from penstock.core.canary.arm import NO_REQUESTS
 from penstock.core.canary.bins import EMPTY_BINS, EMPTY_TPOT_BINS
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import History
@@ -75,7 +76,7 @@ class World:
         self.phase = "Judging"
         self.deployments = [child("chat-b", NEW), child("chat-a", OLD)]
         self.pods = [child("new", NEW), child("old", OLD), child("control", OLD, "control")]
-        self.arms_of = {f"default/{name}": Arm() for name in ("new", "old", "control")}
+        self.arms_of = {f"default/{name}": NO_REQUESTS for name in ("new", "old", "control")}
         self.counted, self.corrupted_of = Counts(), {}
         self.metrics, self.answer, self.queries = [], 1.0, []
         self.metrics_of_process = OperatorMetrics()
@@ -134,7 +135,13 @@ class World:
             tpot = (Moments.of([0.1 * (i % 5 - 2) for i in range(requests)]), *EMPTY_TPOT_BINS[1:])
             name = f"default/{pod}"
             self.arms_of[name] = self.arms_of[name].plus(
-                Arm(requests=requests, ttft=ttft, tpot=tpot, output=Moments.of([1.0] * requests))
+                replace(
+                    NO_REQUESTS,
+                    requests=requests,
+                    ttft=ttft,
+                    tpot=tpot,
+                    output=Moments.of([1.0] * requests),
+                )
             )
         await self.judge.tick(self.now_s)
 

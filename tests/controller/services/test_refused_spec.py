@@ -1,5 +1,7 @@
 """A spec that is refused waits: the service is judged, scaled and rolled back by the last accepted one."""
 
+from dataclasses import replace
+
 import pytest
 from tests.controller.disruption_budgets import listed_budgets
 
@@ -19,7 +21,7 @@ from penstock.controller.scaling.objective_scaler import ObjectiveScaler
 from penstock.controller.scaling.scale_targets import scale_targets
 from penstock.controller.scaling.scaler import Scaler
 from penstock.controller.services.reconciler import Reconciler
-from penstock.core.canary.arm import Arm
+from penstock.core.canary.arm import NO_REQUESTS
 from penstock.core.canary.bins import EMPTY_BINS, EMPTY_TPOT_BINS
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.moments import Moments
@@ -106,8 +108,9 @@ class Operator:
 
     def _count(self, pod, ttft):
         logs = [ttft + 0.1 * (i % 5 - 2) for i in range(20)]
-        self.arms_of[pod] = self.arms_of.get(pod, Arm()).plus(
-            Arm(
+        self.arms_of[pod] = self.arms_of.get(pod, NO_REQUESTS).plus(
+            replace(
+                NO_REQUESTS,
                 requests=20,
                 ttft=(Moments.of(logs), *EMPTY_BINS[1:]),
                 tpot=(Moments.of([0.1 * (i % 5 - 2) for i in range(20)]), *EMPTY_TPOT_BINS[1:]),

@@ -2,10 +2,11 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
-from penstock.core.canary.arm import Arm
+from penstock.core.canary.arm import NO_REQUESTS
 from penstock.core.canary.bins import (
     NUM_BINS,
     NUM_QUEUE_BINS,
@@ -32,7 +33,8 @@ def arm(
     missed = [NOTHING] * NUM_QUEUE_BINS
     missed[queue_bin(ahead)] = Moments(answers, late, late)
 
-    return Arm(
+    return replace(
+        NO_REQUESTS,
         requests=requests,
         errors=errors,
         violations=violations,

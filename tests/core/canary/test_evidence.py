@@ -26,6 +26,7 @@ arms = st.builds(
     **{name: binned(len(getattr(NO_REQUESTS, name))) for name in BINNED},
     **dict.fromkeys(MOMENTS, moments),
     **counters,
+    tenants=st.just({}),
 )
 
 
@@ -69,8 +70,10 @@ def test_a_counter_that_fell_began_anew(arm, name):
 
 
 def test_moments_that_fell_began_anew_too():
-    arm = Arm(requests=5, ttft=(Moments.of([0.1]), *[NOTHING] * (NUM_BINS - 1)))
-    more = Arm(requests=5, ttft=(Moments.of([0.1, 0.2]), *[NOTHING] * (NUM_BINS - 1)))
+    arm = replace(NO_REQUESTS, requests=5, ttft=(Moments.of([0.1]), *[NOTHING] * (NUM_BINS - 1)))
+    more = replace(
+        NO_REQUESTS, requests=5, ttft=(Moments.of([0.1, 0.2]), *[NOTHING] * (NUM_BINS - 1))
+    )
     assert arm.increase_over(more) == arm
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.canary.arm import Arm
+from penstock.core.canary.arm import NO_REQUESTS
 from penstock.core.canary.evidence import Block, History
 from penstock.core.canary.judge import evaluate_tests, judge
 from penstock.core.canary.judge_state import JudgeState
@@ -55,7 +55,7 @@ def test_a_fault_aborts_at_once(make, faults, told):
 
 
 def test_a_fault_aborts_without_any_request(make):
-    verdict, _, _ = run([make.block(Arm(), Arm(), crash_loops=1)])
+    verdict, _, _ = run([make.block(NO_REQUESTS, NO_REQUESTS, crash_loops=1)])
     assert isinstance(verdict, Abort)
 
 
@@ -137,7 +137,7 @@ def test_drift_of_output_length_aborts_but_not_within_the_tolerance(make):
 
 def unstreamed(blocks):
     """The same requests without streams: only the times of whole answers are known."""
-    empty = {"ttft": Arm().ttft, "tpot": Arm().tpot}
+    empty = {"ttft": NO_REQUESTS.ttft, "tpot": NO_REQUESTS.tpot}
     for block in blocks:
         arms = (replace(arm, **empty) for arm in (block.canary, block.control))
         yield make_block(*arms)
@@ -174,7 +174,7 @@ def test_streams_give_the_stake_back_to_their_own_tests(make):
 def test_tpot_is_not_needed_if_all_answers_have_one_token(make):
     def short(blocks):
         for block in blocks:
-            arms = (replace(arm, tpot=Arm().tpot) for arm in (block.canary, block.control))
+            arms = (replace(arm, tpot=NO_REQUESTS.tpot) for arm in (block.canary, block.control))
             yield make_block(*arms)
 
     verdict, _, _ = run(short(make.blocks(360, seed=1)))
@@ -193,9 +193,9 @@ def test_an_undecided_canary_ends_as_the_user_said(make, on_timeout, kind):
 
 SILENT = st.sampled_from(
     [
-        Block(length_s=10.0, canary=Arm(), control=Arm()),
-        Block(length_s=30.0, canary=Arm(), control=Arm(requests=50)),
-        Block(length_s=10.0, canary=Arm(requests=3), control=Arm()),
+        Block(length_s=10.0, canary=NO_REQUESTS, control=NO_REQUESTS),
+        Block(length_s=30.0, canary=NO_REQUESTS, control=replace(NO_REQUESTS, requests=50)),
+        Block(length_s=10.0, canary=replace(NO_REQUESTS, requests=3), control=NO_REQUESTS),
     ]
 )
 

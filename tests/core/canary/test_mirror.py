@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.canary.arm import Arm
+from penstock.core.canary.arm import NO_REQUESTS
 from penstock.core.canary.mirror import MirrorState, judge_mirror
 from penstock.core.canary.verdict import Abort, Continue, MirrorPassed
 from penstock.core.spec.canary import MirrorSpec
@@ -27,7 +27,7 @@ def test_one_without_fault_is_shown_for_its_time(make):
 
 
 def test_time_without_copies_is_not_counted(make):
-    silent, loud = make.block(Arm(), make.arm(5)), make.block(make.arm(5), make.arm(5))
+    silent, loud = make.block(NO_REQUESTS, make.arm(5)), make.block(make.arm(5), make.arm(5))
     assert run([silent] * 50)[0].reason.startswith("0 copies in 0 s")
     assert run([silent, loud] * 20)[1] == 12
 
@@ -49,7 +49,7 @@ def test_faults_that_the_control_has_not(make, canary, control, said):
 
 @pytest.mark.parametrize("fault", ["crash_loops", "out_of_memory", "nan_outputs"])
 def test_what_engines_tell_rejects_without_a_single_copy(make, fault):
-    verdict, count = run([make.block(Arm(), Arm(), **{fault: 1})])
+    verdict, count = run([make.block(NO_REQUESTS, NO_REQUESTS, **{fault: 1})])
     assert isinstance(verdict, Abort)
     assert count == 1
 

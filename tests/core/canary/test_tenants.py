@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.canary import tenants
-from penstock.core.canary.arm import ArmCounter
+from penstock.core.canary.arm import Answer, ArmCounter
 from penstock.core.canary.tenants import MAX_TENANTS, OTHERS, Tenant, tenant_name
 
 names = st.sampled_from([f"t{i}" for i in range(2 * MAX_TENANTS)])
@@ -18,8 +18,7 @@ def arm_of(requests):
         if fails:
             count.record_failure(name)
             continue
-        count.record_completion(3, 0, is_empty=False, violates=False, tenant=name)
-        count.record_latency(100, 0, 0, 0.2, 0.01, overall_s=0.2, tenant=name)
+        count.record_answer(Answer(output_tokens=3, is_empty=False, ttft_s=0.2, tpot_s=0.01), name)
     return count.snapshot()
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.adapters.demand import AdapterCounts
-from penstock.core.canary.arm import Arm
+from penstock.core.canary.arm import NO_REQUESTS
 from penstock.core.observed.gateway_report import VERSION, GatewayReport, GatewayTotals
 from penstock.core.scaling.signals import GatewayReading, Histogram
 
@@ -103,7 +103,7 @@ def test_the_sum_never_falls_and_is_all_that_ever_came(rounds: list[dict[str, in
 
 
 def report_with(started_s: float = 1.0, **requests: int) -> GatewayReport:
-    arms = {"n/s": {pod: Arm(requests=count) for pod, count in requests.items()}}
+    arms = {"n/s": {pod: replace(NO_REQUESTS, requests=count) for pod, count in requests.items()}}
     return GatewayReport(VERSION, started_s, {"n/s": ZERO}, arms)
 
 

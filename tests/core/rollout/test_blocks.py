@@ -1,8 +1,10 @@
 """Blocks of evidence: the engines' work on each side between two scrapes."""
 
+from dataclasses import replace
+
 import pytest
 
-from penstock.core.canary.arm import Arm
+from penstock.core.canary.arm import NO_REQUESTS
 from penstock.core.canary.evidence import Faults
 from penstock.core.rollout.blocks import ComparedArms, build_block
 
@@ -10,7 +12,7 @@ SIDES = ComparedArms(frozenset({"n/c1", "n/c2"}), frozenset({"n/k1"}))
 
 
 def arms(**requests):
-    return {f"n/{pod}": Arm(requests=count) for pod, count in requests.items()}
+    return {f"n/{pod}": replace(NO_REQUESTS, requests=count) for pod, count in requests.items()}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.canary.arm import ArmCounter
+from penstock.core.canary.arm import Answer, ArmCounter
 from penstock.core.canary.tenants import OTHERS
 from penstock.core.rollout.by_tenant import compare_by_tenant
 
@@ -16,8 +16,9 @@ def arm(**requests):
             if each is None:
                 count.record_failure(tenant)
                 continue
-            count.record_completion(2, 0, is_empty=False, violates=False, tenant=tenant)
-            count.record_latency(10, 0, 0, each, each / 10, overall_s=each, tenant=tenant)
+            count.record_answer(
+                Answer(output_tokens=2, is_empty=False, ttft_s=each, tpot_s=each / 10), tenant
+            )
     return count.snapshot()
 
 

@@ -2,12 +2,13 @@
 
 import json
 import math
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api.schema.rollout_status import Evidence
-from penstock.core.canary.arm import Arm
+from penstock.core.canary.arm import NO_REQUESTS
 from penstock.core.canary.bins import EMPTY_BINS, EMPTY_TPOT_BINS
 from penstock.core.canary.evidence import Block, History
 from penstock.core.canary.judge import judge
@@ -34,7 +35,9 @@ def arms(draw):
     logs = draw(st.lists(st.floats(-3, 3), min_size=requests, max_size=requests))
     ttft = (Moments.of(logs), *EMPTY_BINS[1:])
     tpot = (Moments.of(logs), *EMPTY_TPOT_BINS[1:])
-    return Arm(requests=requests, errors=errors, ttft=ttft, tpot=tpot, output=Moments.of(logs))
+    return replace(
+        NO_REQUESTS, requests=requests, errors=errors, ttft=ttft, tpot=tpot, output=Moments.of(logs)
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -87,7 +90,7 @@ def state_after_blocks(shift, errors=0):
     arms = {}
     for name, larger in (("control", 0.0), ("canary", shift)):
         moments = Moments.of([larger + 0.01 * (n % 5) for n in range(40)])
-        arms[name] = Arm(
+        arms[name] = replace(NO_REQUESTS, 
             requests=40, ttft=(moments, *EMPTY_BINS[1:]), tpot=(moments, *EMPTY_TPOT_BINS[1:]),
             output=moments, errors=errors if name == "canary" else 0,
         )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.engine_answers import DONE
 
 from penstock.clients.pods.stats_report import PATH, parse
-from penstock.core.canary.arm import Arm
+from penstock.core.canary.arm import NO_REQUESTS
 from penstock.core.canary.bins import NUM_BINS, NUM_TPOT_BINS, tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.pick import Side
@@ -82,7 +82,7 @@ async def pair(start_engine, start_gateway, make_service):
 
 async def arm_after(front, stream=True, **fields):
     await front.ask(CHAT, stream=stream, **fields)
-    return (await arms_of(front))["default/chat"].get("default/engine-0", Arm())
+    return (await arms_of(front))["default/chat"].get("default/engine-0", NO_REQUESTS)
 
 
 async def test_stream_counts_outcome_tokens_and_latency(pair):

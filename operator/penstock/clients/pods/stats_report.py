@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from penstock.core.adapters.demand import AdapterCounts
-from penstock.core.canary.bins import NUM_BINS, NUM_TPOT_BINS
+from penstock.core.canary.arm import BINNED, NO_REQUESTS
 from penstock.core.formats.json_text import parse_json
 from penstock.core.formats.serialization import DecodeError, deserialize
 from penstock.core.observed.gateway_report import GatewayReport
@@ -47,6 +47,6 @@ def parse(who: str, text: str) -> GatewayReport | Missing:
                     "unreadable stats report: a histogram has another number of counts than of buckets",
                 )
     for arm in (arm for arms in report.arms.values() for arm in arms.values()):
-        if len(arm.ttft) != NUM_BINS or len(arm.tpot) != NUM_TPOT_BINS:
+        if any(len(getattr(arm, name)) != len(getattr(NO_REQUESTS, name)) for name in BINNED):
             return Missing(who, "unreadable stats report: an arm has another number of bins")
     return report

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from operator import add, sub
 from typing import Any
 
@@ -11,9 +11,6 @@ from penstock.core.canary.bins import (
     EMPTY_BINS,
     EMPTY_QUEUE_BINS,
     EMPTY_TPOT_BINS,
-    NUM_BINS,
-    NUM_QUEUE_BINS,
-    NUM_TPOT_BINS,
     Binned,
     queue_bin,
     tpot_bin,
@@ -22,31 +19,57 @@ from penstock.core.canary.bins import (
 from penstock.core.canary.moments import NOTHING, Moments
 from penstock.core.canary.tenants import MAX_TENANTS, NO_TENANT_DATA, OTHERS, Tenant, Tenants
 
+# Lower bound of recorded latencies, s: the clock's resolution, and logarithms need a positive number.
+MIN_LATENCY_S = 1e-6
+MISSED, MET = Moments(1, 1.0, 1.0), Moments(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answered request. What is None is not known, and is not counted.
+
+    output_tokens: None of an API that generates none. is_empty: it has no text. violates: a latency objective
+    was missed. ahead: requests that the engine had not started to answer when it received this one.
+    concurrent: unfinished requests of the engine, the mean of start and end of the answer. ttft_s: from the
+    engine's receipt to the first token, of a stream. tpot_s: per output token, of a stream of two tokens or
+    more. overall_s: from the gateway's receipt to the first token, or to an answer that is not streamed.
+    """
+
+    output_tokens: int | None
+    is_empty: bool
+    violates: bool = False
+    ahead: int = 0
+    concurrent: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int | None = None
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    overall_s: float | None = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """Counts and latency moments of one arm of the comparison. Field names are sent by gateways and stored.
 
+    No field has a default: a report or a record that lacks one is of another version, and is not read.
     requests: finished, with failed ones. violations: requests that missed an objective, with failed ones.
-    empty_outputs: successful answers without text. ttft: log seconds from the engine's receipt to the first
-    token, by ttft_bin. tpot: log seconds per output token, by tpot_bin. overall: log seconds from the
-    gateway's receipt to the first token, or to an answer that is not streamed. output: log of output tokens.
-    missed: 1 for an answer that missed an objective, 0 for others, by queue_bin. prompt_tokens,
-    cached_tokens: for the prefix-cache hit rate. tenants: by name, if the service distinguishes tenants.
+    ttft, tpot, overall, output: logs of those of an Answer. ttft is by ttft_bin, tpot by tpot_bin. missed: 1
+    for an answer that missed an objective, 0 for others, by queue_bin. prompt_tokens, cached_tokens: for the
+    prefix-cache hit rate. tenants: by name, if the service distinguishes tenants.
     """
 
-    requests: int = 0
-    errors: int = 0
-    violations: int = 0
-    empty_outputs: int = 0
-    ttft: Binned = EMPTY_BINS
-    tpot: Binned = EMPTY_TPOT_BINS
-    overall: Moments = NOTHING
-    output: Moments = NOTHING
-    missed: Binned = EMPTY_QUEUE_BINS
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    tenants: Tenants = field(default_factory=dict)
+    requests: int
+    errors: int
+    violations: int
+    empty_outputs: int
+    ttft: Binned
+    tpot: Binned
+    overall: Moments
+    output: Moments
+    missed: Binned
+    prompt_tokens: int
+    cached_tokens: int
+    tenants: Tenants
 
     def plus(self, other: "Arm") -> "Arm":
         return self._combined(other, add, Moments.plus, tenants.plus)
@@ -95,109 +118,73 @@ COUNTERS, MOMENTS, BINNED = (
     tuple(each.name for each in fields(Arm) if each.type == kind) for kind in (int, Moments, Binned)
 )
 """Fields of an Arm, by kind."""
-NO_REQUESTS = Arm()
-
-# Lower bound of recorded latencies, s: the clock's resolution, and logarithms need a positive number.
-MIN_LATENCY_S = 1e-6
-MISSED, MET = Moments(1, 1.0, 1.0), Moments(1)
+NO_REQUESTS = Arm(
+    requests=0,
+    errors=0,
+    violations=0,
+    empty_outputs=0,
+    ttft=EMPTY_BINS,
+    tpot=EMPTY_TPOT_BINS,
+    overall=NOTHING,
+    output=NOTHING,
+    missed=EMPTY_QUEUE_BINS,
+    prompt_tokens=0,
+    cached_tokens=0,
+    tenants={},
+)
 
 
 class ArmCounter:
-    """Cumulative counts of one engine pod since this process started to count."""
+    """Cumulative counts of one arm since this process started to count.
+
+    tenant: of a request; None if the service does not distinguish tenants.
+    """
 
     def __init__(self) -> None:
-        self.requests = self._errors = self._violations = self._empty_outputs = 0
-        self._prompt_tokens = self._cached_tokens = 0
-        self._ttft = [NOTHING] * NUM_BINS
-        self._tpot = [NOTHING] * NUM_TPOT_BINS
-        self._overall = self._output = NOTHING
-        self._missed = [NOTHING] * NUM_QUEUE_BINS
+        self._counters = dict.fromkeys(COUNTERS, 0)
+        self._moments = dict.fromkeys(MOMENTS, NOTHING)
+        self._binned = {name: list(getattr(NO_REQUESTS, name)) for name in BINNED}
         self._tenants: dict[str, Tenant] = {}
 
     def record_failure(self, tenant: str | None = None) -> None:
-        """Count a failed request. tenant: None if the service does not distinguish tenants."""
-        self._add(tenant, Tenant(requests=1, errors=1))
-        self.requests += 1
-        self._errors += 1
-        self._violations += 1
+        """Count a failed request."""
+        self._count(requests=1, errors=1, violations=1)
+        self._add_to_tenant(tenant, Tenant(requests=1, errors=1))
 
-    def record_completion(
-        self,
-        output_tokens: int | None,
-        ahead: int,
-        *,
-        is_empty: bool,
-        violates: bool,
-        tenant: str | None = None,
-    ) -> None:
-        """Count an answered request.
-
-        output_tokens: None of an API that generates none. ahead: requests that the engine had not started to
-        answer when it received this one. is_empty: the answer has no text. violates: a latency objective was
-        missed.
-        """
-        self._add(tenant, Tenant(requests=1))
-        self.requests += 1
-        self._empty_outputs += is_empty
-        self._violations += violates
-        if output_tokens is not None:
-            self._output = _with(self._output, output_tokens)
-        bin_ = queue_bin(ahead)
-        self._missed[bin_] = self._missed[bin_].plus(MISSED if violates else MET)
-
-    def record_latency(
-        self,
-        prompt_tokens: int,
-        ahead: int,
-        concurrent: float,
-        ttft_s: float,
-        tpot_s: float | None,
-        *,
-        overall_s: float,
-        tenant: str | None = None,
-    ) -> None:
-        """Record the latencies of an answer.
-
-        ahead: as in record_completion. concurrent: unfinished requests of the engine, the mean of start and
-        end of the answer. ttft_s: since the engine received the request. overall_s: since the gateway did.
-        tpot_s: None for an answer of one token.
-        """
-        bin_ = ttft_bin(prompt_tokens, ahead)
-        self._overall = _with(self._overall, overall_s)
-        self._ttft[bin_] = _with(self._ttft[bin_], ttft_s)
-        if tpot_s is not None:
-            bin_ = tpot_bin(prompt_tokens, concurrent)
-            self._tpot[bin_] = _with(self._tpot[bin_], tpot_s)
-        tpot = NOTHING if tpot_s is None else _with(NOTHING, tpot_s)
-        self._add(tenant, Tenant(ttft=_with(NOTHING, ttft_s), tpot=tpot))
-
-    def record_answer_time(self, overall_s: float) -> None:
-        """Record the time of an answer that was not streamed, since the gateway received its request."""
-        self._overall = _with(self._overall, overall_s)
-
-    def record_cached_tokens(self, prompt_tokens: int, cached_tokens: int) -> None:
-        """Record the tokens of a prompt, and those of them that the prefix cache held."""
-        self._prompt_tokens += prompt_tokens
-        self._cached_tokens += cached_tokens
+    def record_answer(self, answer: Answer, tenant: str | None = None) -> None:
+        """Count an answered request."""
+        self._count(requests=1, violations=answer.violates, empty_outputs=answer.is_empty)
+        if answer.cached_tokens is not None:
+            self._count(prompt_tokens=answer.prompt_tokens, cached_tokens=answer.cached_tokens)
+        ttft, tpot = _log(answer.ttft_s), _log(answer.tpot_s)
+        self._add_to_bin("ttft", ttft_bin(answer.prompt_tokens, answer.ahead), ttft)
+        self._add_to_bin("tpot", tpot_bin(answer.prompt_tokens, answer.concurrent), tpot)
+        self._add("overall", _log(answer.overall_s))
+        self._add("output", _log(answer.output_tokens))
+        self._add_to_bin("missed", queue_bin(answer.ahead), MISSED if answer.violates else MET)
+        self._add_to_tenant(tenant, Tenant(requests=1, ttft=ttft, tpot=tpot))
 
     def snapshot(self) -> Arm:
         """The counts so far."""
-        return Arm(
-            requests=self.requests,
-            errors=self._errors,
-            violations=self._violations,
-            empty_outputs=self._empty_outputs,
-            ttft=tuple(self._ttft),
-            tpot=tuple(self._tpot),
-            overall=self._overall,
-            output=self._output,
-            missed=tuple(self._missed),
-            prompt_tokens=self._prompt_tokens,
-            cached_tokens=self._cached_tokens,
-            tenants=dict(self._tenants),
-        )
+        counts: dict[str, Any] = {
+            **self._counters,
+            **self._moments,
+            **{name: tuple(bins) for name, bins in self._binned.items()},
+        }
+        return Arm(**counts, tenants=dict(self._tenants))
 
-    def _add(self, tenant: str | None, more: Tenant) -> None:
+    def _count(self, **events: int) -> None:
+        for name, number in events.items():
+            self._counters[name] += number
+
+    def _add(self, name: str, value: Moments) -> None:
+        self._moments[name] = self._moments[name].plus(value)
+
+    def _add_to_bin(self, name: str, index: int, value: Moments) -> None:
+        bins = self._binned[name]
+        bins[index] = bins[index].plus(value)
+
+    def _add_to_tenant(self, tenant: str | None, more: Tenant) -> None:
         if tenant is None:
             return
         has_room = tenant in self._tenants or len(self._tenants) < MAX_TENANTS - 1
@@ -205,6 +192,9 @@ class ArmCounter:
         self._tenants[name] = self._tenants.get(name, NO_TENANT_DATA).plus(more)
 
 
-def _with(moments: Moments, value: float) -> Moments:
+def _log(value: float | None) -> Moments:
+    """The moments of one value's logarithm."""
+    if value is None:
+        return NOTHING
     log = math.log(max(value, MIN_LATENCY_S))
-    return Moments(moments.n + 1, moments.total + log, moments.squares + log * log)
+    return Moments(1, log, log * log)

@@ -17,6 +17,7 @@ import aiohttp
 from multidict import CIMultiDict
 
 from penstock.clients.pods.connections import PodConnector
+from penstock.core.canary.arm import Answer
 from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
 from penstock.core.routing.route import Mirror
@@ -150,9 +151,7 @@ class RequestMirror:
         if CHARGES[ending].charges_copy:
             arm.record_failure()
         elif is_answered:
-            arm.record_completion(
-                usage.generated_tokens, 0, is_empty=usage.is_empty, violates=False
-            )
+            arm.record_answer(Answer(output_tokens=usage.generated_tokens, is_empty=usage.is_empty))
 
     async def _send(
         self, copy: MirroredRequest, service: Service, endpoint: Endpoint, usage: ResponseUsage

@@ -4,7 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable, Collection, Iterator
 
-from penstock.core.canary.arm import ArmCounter
+from penstock.core.canary.arm import Answer, ArmCounter
 from penstock.core.routing.charge import shows_answerable
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.scaling.signals import attended_tokens
@@ -217,28 +217,19 @@ class RequestRecord:
         """Add the response to the statistics of its engine, or of its adapter's version."""
         usage = self._usage
         is_first = self._key is None or answers.add(self._key)
-        arm.record_completion(
-            usage.generated_tokens,
-            self._num_ahead,
+        answer = Answer(
+            output_tokens=usage.generated_tokens,
             is_empty=is_first and usage.is_empty,
             violates=self._violates,
-            tenant=self._tenant,
+            ahead=self._num_ahead,
+            concurrent=self._num_concurrent,
+            prompt_tokens=usage.prompt_tokens or self.prompt_tokens,
+            cached_tokens=usage.cached_tokens if usage.prompt_tokens else None,
+            ttft_s=self._times.sent_ttft_s if self._is_stream else None,
+            tpot_s=self._tpot_s if self._is_stream else None,
+            overall_s=self._times.engine_ttft_s,
         )
-        prompt_tokens = usage.prompt_tokens
-        if prompt_tokens is not None:
-            arm.record_cached_tokens(prompt_tokens, usage.cached_tokens)
-        if self._is_stream:
-            arm.record_latency(
-                prompt_tokens or self.prompt_tokens,
-                self._num_ahead,
-                self._num_concurrent,
-                self._times.sent_ttft_s,
-                self._tpot_s,
-                overall_s=self._times.engine_ttft_s,
-                tenant=self._tenant,
-            )
-        else:
-            arm.record_answer_time(self._times.engine_ttft_s)
+        arm.record_answer(answer, self._tenant)
 
     def _new_usage(self) -> ResponseUsage:
         return ResponseUsage(self._api, is_stream=self._is_stream)

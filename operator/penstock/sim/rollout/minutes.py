@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -126,7 +126,10 @@ def _whole(side: Requests) -> Floats:
 def _arms(
     side: Requests, start_s: float, stop_s: float, limits: Objectives, streams: bool
 ) -> list[Arm]:
-    """Evidence of one side, one Arm per block of the span. streams: whether answers are streamed."""
+    """Evidence of one side, one Arm per block of the span. streams: whether answers are streamed.
+
+    What is not drawn stays empty: no answer is without text.
+    """
     blocks = round((stop_s - start_s) / BLOCK_S)
     block = np.minimum(((side.at_s - start_s) / BLOCK_S).astype(np.int64), blocks - 1)
     good = ~side.failed
@@ -150,7 +153,8 @@ def _arms(
     prompt = np.bincount(block, side.prompt_tokens, blocks).tolist()
     cached = np.bincount(block, side.prompt_tokens * side.cached_share, blocks).tolist()
     return [
-        Arm(
+        replace(
+            NO_REQUESTS,
             requests=requests[i],
             errors=errors[i],
             violations=violations[i],
