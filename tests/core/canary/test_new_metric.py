@@ -20,7 +20,6 @@ SPEC = CanarySpec()
 class AnswerTokens(ShiftTest):
     metric: ClassVar = "Answer tokens"
     stake: ClassVar = 0.9
-    stake_without_streams: ClassVar = 0.9
     waits_for_warm_up: ClassVar = False
 
     @staticmethod

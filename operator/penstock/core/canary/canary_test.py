@@ -40,9 +40,7 @@ class CanaryTest(ABC):
     metric: ClassVar[str]
     """Name of the metric in reasons and in the status."""
     stake: ClassVar[float]
-    """Initial wealth in the combined e-value. The stakes of all tests add up to 1."""
-    stake_without_streams: ClassVar[float]
-    """Initial wealth while no answer of the control was streamed. They add up to 1, too."""
+    """Initial wealth in the combined e-value, in proportion to the stakes of the other tests."""
     waits_for_warm_up: ClassVar[bool]
     """Whether only blocks after the canary's warm-up count."""
 

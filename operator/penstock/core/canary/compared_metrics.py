@@ -1,8 +1,7 @@
 """The metrics in which a canary is compared with its control: one test for each.
 
 Stakes: TTFT has the largest variance and errors are rarest, so both get most. TPOT has a third of TTFT's
-variance and recovers from a small stake within a minute. Without streams, the times of whole answers have
-the stakes of TTFT and TPOT, which have no data; else a canary ten times as slow kept its share for an hour.
+variance and recovers from a small stake within a minute.
 """
 
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ QUEUE_TOLERANCES = 3.0
 class StreamedLatency(ShiftTest):
     """A latency at equal load. Only streams have one; it is not awaited if the control never had any."""
 
-    stake_without_streams: ClassVar = 0.0
     waits_for_warm_up: ClassVar = True
 
     @property
@@ -54,7 +52,6 @@ class TtftWithQueues(ShiftTest):
 
     metric: ClassVar = "TTFT with queues"
     stake: ClassVar = 0.0
-    stake_without_streams: ClassVar = 0.54
     waits_for_warm_up: ClassVar = True
     tolerances: ClassVar = QUEUE_TOLERANCES
 
@@ -89,7 +86,6 @@ class FailedRequests(Errors, ProportionTest):
 
     metric: ClassVar = "Errors"
     stake: ClassVar = 0.36
-    stake_without_streams: ClassVar = 0.36
     waits_for_warm_up: ClassVar = False
 
     @classmethod
@@ -111,7 +107,6 @@ class MissedObjectives(Violations, ProportionTest):
 
     metric: ClassVar = "Objective violations"
     stake: ClassVar = 0.06
-    stake_without_streams: ClassVar = 0.06
     waits_for_warm_up: ClassVar = True
 
     @classmethod
@@ -139,7 +134,6 @@ class OutputLength(ShiftTest):
 
     metric: ClassVar = "Output length"
     stake: ClassVar = 0.04
-    stake_without_streams: ClassVar = 0.04
     waits_for_warm_up: ClassVar = False
 
     @staticmethod

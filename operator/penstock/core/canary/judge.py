@@ -69,13 +69,9 @@ def fault(state: JudgeState, block: Block) -> str | None:
 
 def evaluate_tests(spec: CanarySpec, state: JudgeState) -> tuple[Finding, ...]:
     """The current results of all tests."""
+    stakes = state.stakes
     return tuple(
-        Finding(
-            test,
-            test.stake if state.streamed else test.stake_without_streams,
-            *test.evaluate(spec),
-        )
-        for test in state.tests.values()
+        Finding(test, stakes[name], *test.evaluate(spec)) for name, test in state.tests.items()
     )
 
 

@@ -1,5 +1,6 @@
 """State of a canary's judge: its tests, with the evidence so far, and what they have in common."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
@@ -83,6 +84,23 @@ class JudgeState:
         return {name: each for name, each in values.items() if isinstance(each, CanaryTest)}
 
     @property
+    def stakes(self) -> Mapping[str, float]:
+        """Initial wealth of each test, by field. They add up to 1.
+
+        While no answer of the control was streamed, the times of whole answers have the stakes of streamed
+        latencies, which have no data. Else a canary ten times as slow kept its share for an hour.
+        """
+        tests = self.tests
+        stakes = {name: test.stake for name, test in tests.items()}
+        if not self.streamed:
+            idle = [name for name, test in tests.items() if isinstance(test, StreamedLatency)]
+            stakes["overall"] += math.fsum(stakes[name] for name in idle)
+            stakes.update(dict.fromkeys(idle, 0.0))
+        total = math.fsum(stakes.values())
+        return {name: stake / total for name, stake in stakes.items()}
+
+    @property
     def streamed(self) -> tuple[StreamedLatency, ...]:
         """The tests of streams for which the control has had a value."""
-        return tuple(test for test in (self.ttft, self.tpot) if not test.is_empty)
+        streamed = (test for test in self.tests.values() if isinstance(test, StreamedLatency))
+        return tuple(test for test in streamed if not test.is_empty)

@@ -1,0 +1,111 @@
+"""A test of a quantity that gateways do not count: these edits of these files are all that it needs.
+
+They follow "A canary test" in CONTRIBUTING.md, and are made in a copy of the package.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = "tests.core.canary.new_quantity"
+TEST = """
+
+@dataclass(frozen=True, slots=True)
+class DecodeTime(StreamedLatency):
+    metric: ClassVar = "Decode time"
+    stake: ClassVar = 0.9
+
+    @staticmethod
+    def values(arm: Arm) -> Binned:
+        return (arm.decode,)
+"""
+EDITS = {
+    "core/canary/arm.py": [
+        ("    overall_s: float | None = None\n", "    decode_s: float | None = None\n"),
+        ("    output: Moments\n", "    decode: Moments\n"),
+        ("    output=NOTHING,\n", "    decode=NOTHING,\n"),
+        (
+            '        self._add("overall", _log(answer.overall_s))\n',
+            '        self._add("decode", _log(answer.decode_s))\n',
+        ),
+    ],
+    "gateway/stats/request_record.py": [
+        (
+            "            overall_s=self._times.engine_ttft_s,\n",
+            "            decode_s=(self._tpot_s or 0) * (usage.output_tokens - 1),\n",
+        )
+    ],
+    "sim/release.py": [
+        (
+            "            overall_s=request.ttft_s,\n",
+            "            decode_s=request.end_s - request.first_token_s,\n",
+        )
+    ],
+    "core/canary/compared_metrics.py": [("        return arm.tpot\n", TEST)],
+    "core/canary/judge_state.py": [
+        ("    Tpot,\n", "    DecodeTime,\n"),
+        ("    output: OutputLength\n", "    decode: DecodeTime\n"),
+    ],
+}
+"""Text that is inserted, and after which line, by file."""
+
+
+def run(package: Path, *arguments: str, given: str = "") -> dict:
+    environment = os.environ | {"PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-m", PROGRAM, *arguments],
+        cwd=package.parent, env=environment, input=given, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """What the program sees in the edited package, which also reads records of the present one."""
+    present = Path(penstock.__file__).parent
+    package = tmp_path_factory.mktemp("edited") / "penstock"
+    shutil.copytree(present, package)
+    for name, insertions in EDITS.items():
+        text = (package / name).read_text()
+        for line, inserted in insertions:
+            assert text.count(line) == 1, f"{name}: {line}"
+            text = text.replace(line, line + inserted)
+        (package / name).write_text(text)
+    return run(package, given=json.dumps(run(present, "records")))
+
+
+def test_gateways_count_it_and_the_judge_aborts_for_it(seen):
+    kind, reason = seen["verdict"]
+    assert kind == "Abort"
+    assert reason.startswith("Decode time of the canary is +50.0 % against its control")
+
+
+def test_it_is_shown_and_stored(seen):
+    assert seen["metrics"] == [
+        "TTFT", "TTFT with queues", "TPOT", "Errors", "Objective violations", "Output length",
+        "Decode time",
+    ]  # fmt: skip
+    assert seen["is_stored"]
+
+
+def test_the_simulator_measures_it(seen):
+    phases = [phase for phase, _ in seen["phases"]]
+    assert phases == ["Starting", "Judging", "Growing", "Promoting", "Draining", "Stable"]
+    accepted = dict(seen["phases"])["Growing"]
+    assert "Decode time of the canary is " in accepted
+    assert accepted.endswith("; all within tolerance")
+
+
+def test_what_was_stored_or_reported_without_it_is_not_read(seen):
+    assert seen["old_trial"] is None
+    assert seen["old_report"].startswith("unreadable stats report: GatewayReport.arms.default/chat")
+    assert seen["old_report"].endswith("lacks decode")
