@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from penstock.core.canary import sentence
 from penstock.core.canary.arm import Arm
 from penstock.core.canary.bins import Binned
 from penstock.core.canary.estimate import Estimate, relative_change
@@ -122,8 +121,14 @@ class ShiftTest(Shift, CanaryTest):
         )
 
     def describe(self, spec: CanarySpec) -> str:
-        estimate = self.estimate()
-        return sentence.describe_shift(self.metric, estimate, spec.log_tolerance, spec.alpha)
+        effect = self.effect(spec)
+        if effect.low is None or effect.high is None:
+            return f"{self.metric}: too few requests to compare yet"
+        return (
+            f"{self.metric} of the canary is {_percent(effect.increase)} against its control "
+            f"(between {_percent(effect.low)} and {_percent(effect.high)}) over "
+            f"{effect.canary_n:,} and {effect.control_n:,} requests"
+        )
 
     def scale(self, spec: CanarySpec) -> float:
         """The tolerance of this metric, in logs."""
@@ -175,7 +180,16 @@ class ProportionTest(CanaryTest):
         return Effect(seen.difference, None, seen.high, seen.canary.requests, seen.control.requests)
 
     def describe(self, spec: CanarySpec) -> str:
-        return sentence.describe_proportions(self.metric, self.reading(spec.alpha))
+        seen = self.reading(spec.alpha)
+        return (
+            f"{self.metric}: {seen.canary.events:,} of {seen.canary.requests:,} requests to the canary "
+            f"and {seen.control.events:,} of {seen.control.requests:,} to its control, "
+            f"{100 * seen.difference:+.2f} points (at most {100 * seen.high:+.2f})"
+        )
+
+
+def _percent(increase: float) -> str:
+    return f"{100 * increase:+.1f} %"
 
 
 def _upper_bound(estimate: Estimate, scale: float, alpha: float) -> float:
