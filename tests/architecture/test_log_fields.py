@@ -46,13 +46,19 @@ def _line(call: ast.Call) -> Iterator[tuple[str, set[str]]]:
     )
 
 
-LINES = list(lines())
+@pytest.fixture(scope="module")
+def written() -> list[tuple[str, str, set[str]]]:
+    return list(lines())
 
 
-def test_every_documented_line_exists() -> None:
-    assert DOCUMENTED.keys() <= {(package, message) for package, message, _ in LINES}
+def test_every_documented_line_exists(written: list[tuple[str, str, set[str]]]) -> None:
+    assert DOCUMENTED.keys() <= {(package, message) for package, message, _ in written}
 
 
-@pytest.mark.parametrize(("package", "message", "names"), LINES)
-def test_fields_are_documented(package: str, message: str, names: set[str]) -> None:
-    assert names <= DOCUMENTED.get((package, message), dict.fromkeys(OTHERS)).keys()
+def test_fields_are_documented(written: list[tuple[str, str, set[str]]]) -> None:
+    undocumented = {
+        (package, message): names - others
+        for package, message, names in written
+        if names - (others := {*DOCUMENTED.get((package, message), OTHERS)})
+    }
+    assert undocumented == {}
