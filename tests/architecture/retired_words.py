@@ -88,7 +88,9 @@ FUNCTIONS = dict.fromkeys(
 )  # fmt: skip
 # A file without a match has none of them: to parse every file takes ten times as long.
 SUSPECT = re.compile(
-    rf"\b({'|'.join(PROSE)})\b|(class|def) _*({'|'.join([*NAMES, *FUNCTIONS])})\b".replace(" ", r"\s+"),
+    rf"\b({'|'.join(PROSE)})\b|(class|def) _*({'|'.join([*NAMES, *FUNCTIONS])})\b".replace(
+        " ", r"\s+"
+    ),
     re.IGNORECASE,
 )
 # Place -> why its words stay. A folder covers all below it.

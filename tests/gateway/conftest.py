@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -296,6 +297,7 @@ async def no_unseen_errors() -> AsyncIterator[None]:
     yield
     await asyncio.sleep(0)
     gc.collect()  # a task in a cycle tells when it is freed
+    gc.freeze()  # what lives on is not looked at again after each test
     assert not unseen
 
 
@@ -360,7 +362,19 @@ async def start_engine() -> AsyncIterator[Callable[..., Awaitable[Engine]]]:
 
 
 @pytest.fixture
-async def start_gateway() -> AsyncIterator[Callable[..., Awaitable[Front]]]:
+def quick_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let servers end at once: every tenth of a second uvicorn looks whether to end, and pauses as long."""
+
+    async def sleep(delay_s: float) -> None:
+        await asyncio.sleep(min(delay_s, 0.01))
+
+    monkeypatch.setattr(
+        "uvicorn.server.asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": sleep})
+    )
+
+
+@pytest.fixture
+async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awaitable[Front]]]:
     """`await start_gateway(engine, …, setting=…)`; engines of one service called chat. now: its clock."""
     async with contextlib.AsyncExitStack() as stack:
 
