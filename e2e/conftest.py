@@ -6,9 +6,11 @@ and until then its older services and adapters have their short names in all nam
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.support.engine.forked_command import forked_engine_command
 
 from penstock.clients.kubernetes.client import connect
 from penstock.demo.model import ensure_model
@@ -16,6 +18,7 @@ from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
 from penstock.local.install import install
+from penstock.local.node.container import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,8 +31,13 @@ def models() -> Path:
 
 @pytest.fixture(scope="session")
 def penstock_cluster() -> Iterator[Cluster]:
+    """A cluster whose engines start by fork. Those of pages and of the chart's tests start as a pod's do."""
     gpus = {"nvidia.com/gpu": "2"}
-    with clusters.temporary("e2e", say=lambda _: None, allocatable=gpus) as made:
+    with forked_engine_command() as commands, ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(COMMANDS, str(commands))
+            up = clusters.temporary("e2e", say=lambda _: None, allocatable=gpus)
+            made = stack.enter_context(up)
         asyncio.run(install(made, say=lambda _: None))
         yield made
 

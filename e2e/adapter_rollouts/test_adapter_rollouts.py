@@ -130,7 +130,7 @@ async def test_versions_of_an_adapter(stage: Stage, folder: Path) -> None:
 
 
 async def _roll_out(stage: Stage) -> None:
-    workload = Workload("sql", corpus(ROOT), prompt_words=20, max_tokens=8, seed=1, think_s=0.1)
+    workload = Workload("sql", corpus(ROOT), prompt_words=20, max_tokens=8, seed=1, think_s=1.0)
     async with Load(stage.cluster.gateway_url, workload) as load:
         load.set_clients(6)
         await poll_until(lambda: _has_answers(load, 20), within_s=60, what="20 answers")

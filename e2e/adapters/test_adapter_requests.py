@@ -31,6 +31,8 @@ NUM_ADAPTERS = 8
 # The engines hold 8 copies together. These two adapters have 3 of them, so that the 6 others do not all fit.
 EVERYWHERE, PINNED = "lora-0", "lora-1"
 ON_DEMAND = [f"lora-{number}" for number in range(2, NUM_ADAPTERS)]
+# A killed engine is away for longer than statuses may list its copies, which is 6 s.
+RESTART_DELAY_S = 10.0
 
 pytestmark = pytest.mark.e2e
 
@@ -197,12 +199,14 @@ async def check_engine_kill(adapted: AdaptedService, adapters: Adapters) -> None
         if copy[1] == victim and copy[0].startswith(f"{EVERYWHERE}@")
     }
     assert lost
+    faults.set_start_delay_s(adapted.stage.cluster, RESTART_DELAY_S)
     faults.kill(adapted.stage.cluster, victim, "engine")
     await adapted.stage.wait_until(
         lambda view: view.ready < ENGINES, NAME, within_s=20, what="the kill is noticed"
     )
     left = await adapted.wait_for_true_statuses()
     assert victim not in {pod for _, pod in left}
+    faults.set_start_delay_s(adapted.stage.cluster, 0)
     assert await adapted.tokens(EVERYWHERE, PROMPT) == adapters.answers[EVERYWHERE]
     await adapted.stage.wait_until(
         lambda view: view.ready == ENGINES, NAME, within_s=90, what="the engine is back"

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,13 @@ import pytest
 from aiohttp import web
 
 from penstock.local import processes
-from penstock.local.node.container import MAX_LOG_TAIL_BYTES, MAX_MESSAGE_BYTES, Container
+from penstock.local.node.container import (
+    COMMANDS,
+    MAX_LOG_TAIL_BYTES,
+    MAX_MESSAGE_BYTES,
+    Container,
+    search_path,
+)
 from penstock.local.node.probe import ProbeSpec
 
 ADDRESS = "127.201.1.1"
@@ -113,3 +120,14 @@ async def test_only_the_first_bytes_of_a_probes_output_are_kept(
     assert len(failure) < 300
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
     assert grown_kib < 100 * 1024
+
+
+def test_commands_of_tests_come_before_those_of_this_interpreter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv(COMMANDS, raising=False)
+    folder = os.path.dirname(sys.executable)
+    assert search_path() == f"{folder}:/usr/bin:/bin"
+    monkeypatch.setenv(COMMANDS, "/commands")
+    assert search_path() == f"/commands:{folder}:/usr/bin:/bin"

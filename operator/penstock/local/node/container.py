@@ -18,6 +18,7 @@ from penstock.local.node.probe import ProbeSpec
 
 Object = dict[str, Any]
 
+COMMANDS = "PENSTOCK_LOCAL_COMMANDS"
 TERMINATION_LOG = "/dev/termination-log"
 MAX_MESSAGE_BYTES = 4096  # the kubelet's cap on a termination message
 MAX_LOG_TAIL_BYTES = 2048  # the kubelet's cap when the log stands in for the message
@@ -243,5 +244,11 @@ def tail_bytes(path: Path, count: int) -> bytes:
 
 
 def search_path() -> str:
-    """Return PATH with the folder of this interpreter first, where `penstock-engine` is."""
-    return f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', os.defpath)}"
+    """Return PATH with the folder of this interpreter first, where `penstock-engine` is.
+
+    Before it is the folder that PENSTOCK_LOCAL_COMMANDS names, if any: tests replace commands of pods there.
+    """
+    folders = [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
+    if COMMANDS in os.environ:
+        folders.insert(0, os.environ[COMMANDS])
+    return ":".join(folders)
