@@ -26,8 +26,8 @@ BUILD_FLAGS ?=
 ENGINE_BUILD_FLAGS ?=
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-# Of `make test` on two cores: a third worker computes while tests of the others wait.
-WORKERS := 3
+# Of `make test` on two cores: two more workers compute while tests of the others wait.
+WORKERS := 4
 
 .PHONY: help demo check quick test unit lint generate verify figures images install requirements clean
 .DEFAULT_GOAL := test
