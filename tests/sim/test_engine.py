@@ -96,7 +96,7 @@ def test_a_leap_takes_the_time_of_its_single_iterations(monkeypatch: pytest.Monk
         return [(r.first_token_s, r.end_s) for r in requests]
 
     leaping = times_of()
-    monkeypatch.setattr("penstock.sim.engine.engine.MAX_ITERATIONS", 1)
+    monkeypatch.setattr("penstock.sim.engine.leap_scheduler.MAX_ITERATIONS", 1)
     stepping = times_of()
 
     for (first, end), (first_alone, end_alone) in zip(leaping, stepping, strict=True):

@@ -5,7 +5,8 @@ from random import Random
 import pytest
 
 from penstock.sim.clock import Clock
-from penstock.sim.engine.engine import NO_TOKEN_IDS, Engine, sampling
+from penstock.sim.engine.engine import Engine
+from penstock.sim.engine.job import NO_TOKEN_IDS, sampling
 from penstock.sim.profile import IterationTimes, Profile
 from penstock.sim.request import Request, prompt_of
 from penstock_engine.core.prefill_budget import PrefillBudget
@@ -117,7 +118,7 @@ def test_leaps_give_the_times_of_single_steps(
 
     Longer ones count once in the prefill budget, and hold their blocks from their start.
     """
-    monkeypatch.setattr("penstock.sim.engine.engine.MAX_ITERATIONS", max_iterations)
+    monkeypatch.setattr("penstock.sim.engine.leap_scheduler.MAX_ITERATIONS", max_iterations)
     stepwise = StepByStep(profile(kv_tokens), prefix_block_tokens)
     stepwise.serve(draw_requests(seed), tpot_s)
     requests = draw_requests(seed)

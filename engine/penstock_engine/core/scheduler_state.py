@@ -50,7 +50,7 @@ class SchedulerState:
         Returns None if there is no such sequence, or too few blocks are free for it. Later sequences
         do not pass one that does not fit, so that large prompts are not starved.
         """
-        if len(self.running) >= self.config.max_num_seqs:
+        if not self.waiting or len(self.running) >= self.config.max_num_seqs:
             return None
         sequence = self.waiting.select_next(self.sequences, self.running_adapters(), now)
         if sequence is None:

@@ -9,27 +9,21 @@ blocks, the leap ends with its first ended sequence.
 
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
-from functools import cache
 from math import sqrt
 from random import Random
 from typing import Protocol
 
-from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import EngineReading
 from penstock.sim.clock import Clock
 from penstock.sim.engine.batch import Batch
-from penstock.sim.engine.leap import MAX_ITERATIONS, Stretch
+from penstock.sim.engine.counters import EngineCounters
+from penstock.sim.engine.job import Job
+from penstock.sim.engine.leap import Stretch
 from penstock.sim.engine.leap_scheduler import LeapScheduler
 from penstock.sim.profile import Profile
-from penstock.sim.request import Request, prompt_of
-from penstock_engine.contract.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
+from penstock.sim.request import Request
 from penstock_engine.core.prefill_budget import PrefillBudget
-from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import ScheduledSequence, Step
-
-NO_TOKEN_IDS: frozenset[int] = frozenset()
 
 
 class Listener(Protocol):
@@ -38,19 +32,6 @@ class Listener(Protocol):
     def started(self, request: Request) -> None: ...
 
     def ended(self, request: Request) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A request with its sequence in the scheduler."""
-
-    request: Request
-    sequence: Sequence
-
-
-@cache
-def sampling(max_tokens: int) -> SamplingParams:
-    return SamplingParams(max_tokens=max_tokens, ignore_eos=True)
 
 
 class Engine:
@@ -87,13 +68,8 @@ class Engine:
         self._is_blocked = False  # requests wait until a running sequence ends
         self._step_factor = 1.0
         self._begin_s = self._due_s = 0.0
-        self._busy_s = 0.0  # of finished leaps
-        self._output_tokens = self._finished = self._finished_tokens = 0
+        self._counters = EngineCounters()
         self._drained: Callable[[], None] = lambda: None
-        self._ttft_s, self._itl_s = (
-            HistogramCounter(FIRST_TOKEN_S),
-            HistogramCounter(BETWEEN_TOKENS_S),
-        )
 
     @property
     def num_open(self) -> int:
@@ -108,19 +84,16 @@ class Engine:
         room = self.scheduler.config.max_num_tokens - request.prompt_tokens
         if room < 1:
             return False
-        prompt = prompt_of(request, self._prefix_block_tokens)
-        max_tokens = min(request.output_tokens, room)
-        sequence = Sequence(
-            request.request_id,
-            prompt,
-            sampling(max_tokens),
-            NO_TOKEN_IDS,
+        job = Job.of(
+            request,
+            min(request.output_tokens, room),
             self._clock.now,
-            tpot_s=tpot_s,
+            tpot_s,
+            self._prefix_block_tokens,
         )
-        if self.scheduler.add(sequence) is not None:
+        if self.scheduler.add(job.sequence) is not None:
             return False
-        self._jobs[request.request_id] = self._pending[request.request_id] = Job(request, sequence)
+        self._jobs[request.request_id] = self._pending[request.request_id] = job
         if not self._is_running:
             self._start()
         elif not self._is_blocked:
@@ -145,30 +118,15 @@ class Engine:
             to_come = self._next_iteration() - self._batch.iteration
             done = self._stretch.done(self._clock.now)
             self._settle(self._stretch, min(done, to_come - 1))  # sequences end at their own event
-        stats = self.scheduler.stats()
-        return EngineReading(
-            at_s=self._clock.now,
-            running=len(self._jobs) - stats.waiting,
-            waiting=stats.waiting,
-            kv_usage=stats.kv_usage,
-            kv_capacity_tokens=self.profile.kv_tokens,
-            prefill_tokens_pending=stats.prefill_tokens_pending,
-            prompt_tokens=stats.prompt_tokens_computed + stats.prompt_tokens_cached,
-            cached_tokens=stats.prompt_tokens_cached,
-            output_tokens=self._output_tokens,
-            steps=self._batch.iteration,
-            finished=self._finished,
-            output_tokens_finished=self._finished_tokens,
-            preemptions=stats.preemptions,
-            ttft_s=self._ttft_s.histogram(),
-            itl_s=self._itl_s.histogram(),
-            busy_s=self._busy_s + self._settled_s,
+        settled_s = 0.0 if self._stretch is None else self._stretch.begin_s - self._begin_s
+        return self._counters.reading(
+            self._clock.now,
+            self.scheduler.stats(),
+            len(self._jobs),
+            self._batch.iteration,
+            self.profile.kv_tokens,
+            settled_s,
         )
-
-    @property
-    def _settled_s(self) -> float:
-        """Time of the finished iterations of the current leap."""
-        return 0.0 if self._stretch is None else self._stretch.begin_s - self._begin_s
 
     def _start(self) -> None:
         """Schedule the next leap if there is work."""
@@ -194,28 +152,13 @@ class Engine:
             self._stretch_out()
 
     def _max_iterations(self) -> int:
-        """Number of iterations of the next leap, of which the first computes all prompts."""
-        config = self.scheduler.config
-        block_size = config.block_size
-        budget = self.scheduler.token_budget
-        free_blocks = self.scheduler.num_free_blocks
-        num_sequences = len(self._batch)
+        """Number of iterations of the next leap. One that blocks requests ends with its first sequence."""
+        batch = self._batch
         if not self._is_blocked:
-            for job in self._pending.values():
-                num_tokens = job.sequence.num_tokens_behind
-                budget -= num_tokens
-                free_blocks -= num_tokens // block_size + 1
-                num_sequences += 1
-                if budget < num_sequences:
-                    return 1
-        if not num_sequences or num_sequences > config.max_num_seqs:
-            return 1
-        iterations = min(
-            MAX_ITERATIONS, budget // num_sequences, free_blocks // num_sequences * block_size
-        )
-        if self._is_blocked:
-            iterations = min(iterations, self._batch.first_ending - self._batch.iteration)
-        return max(1, iterations)
+            pending = (job.sequence for job in self._pending.values())
+            return self.scheduler.max_iterations(pending, len(batch))
+        iterations = self.scheduler.max_iterations((), len(batch))
+        return min(iterations, batch.first_ending - batch.iteration) if batch else iterations
 
     def _mixed_s(self) -> float:
         """Duration of one iteration with prompt chunks."""
@@ -265,12 +208,9 @@ class Engine:
         batch = self._batch
         begun: list[str] = []
         if self._stretch is None:
-            self._prefill_budget.observe_step(
-                sum(len(s.token_ids) for s in self._chunks), self._clock.now - self._begin_s
-            )
-            if batch:
-                self._itl_s.add(self._clock.now - self._begin_s, len(batch))
-            self._output_tokens += len(batch)
+            took_s = self._clock.now - self._begin_s
+            self._prefill_budget.observe_step(sum(len(s.token_ids) for s in self._chunks), took_s)
+            self._counters.decoded(1, len(batch), took_s)
             ended = batch.advance(1)
             begun, ended_too = self._join()
             ended += ended_too
@@ -294,10 +234,9 @@ class Engine:
         if not iterations:
             return []
         end_s = stretch.end_s(iterations)
-        tokens = iterations * stretch.sequences
-        self._itl_s.add((end_s - stretch.begin_s) / iterations, tokens)
-        self._prefill_budget.observe_step(0, (end_s - stretch.begin_s) / iterations)
-        self._output_tokens += tokens
+        iteration_s = (end_s - stretch.begin_s) / iterations
+        self._counters.decoded(iterations, stretch.sequences, iteration_s)
+        self._prefill_budget.observe_step(0, iteration_s)
         ended = self._batch.advance(iterations)
         self._stretch = Stretch(
             stretch.times, stretch.sequences, self._batch.kv, end_s, stretch.factor
@@ -311,7 +250,7 @@ class Engine:
         """
         joined = [s.request_id for s in self._chunks if s.is_sampled]
         ended: list[str] = []
-        self._output_tokens += len(joined)
+        self._counters.output_tokens += len(joined)
         for request_id in joined:
             sequence = self._pending.pop(request_id).sequence
             to_come = sequence.sampling.max_tokens - sequence.num_output_tokens - 1
@@ -325,7 +264,7 @@ class Engine:
         """Report the finished leap to the scheduler."""
         now = self._clock.now
         self.scheduler.complete_leap(self._step, self._batch.iteration, self._ended, now)
-        self._busy_s += now - self._begin_s
+        self._counters.busy_s += now - self._begin_s
         self._stretch = None
         self._is_blocked = self._is_blocked and not self._ended
         self._ended = []
@@ -337,12 +276,11 @@ class Engine:
             if job.request.first_token_s is None:
                 job.request.first_token_s = now + request_s
                 job.request.cached_tokens = job.sequence.num_cached_tokens
-                self._ttft_s.add(now - job.sequence.arrival_s)
+                self._counters.started(now - job.sequence.arrival_s)
                 self._listener.started(job.request)
         for request_id in ended:
             job = self._jobs.pop(request_id)
-            self._finished += 1
-            self._finished_tokens += job.sequence.sampling.max_tokens
+            self._counters.ended(job.sequence.sampling.max_tokens)
             job.request.end_s = now + request_s
             self._listener.ended(job.request)
         if not self._jobs:

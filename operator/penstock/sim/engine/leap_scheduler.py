@@ -7,9 +7,11 @@ So it joins the group of decoding sequences. For each of them the scheduler stor
 needs its next block. Tokens are added to a sequence only when it leaves the group: it ends or is preempted.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 
+from penstock.sim.engine.block_counter import BlockCounter
+from penstock.sim.engine.leap import MAX_ITERATIONS
 from penstock_engine.core.prefill_budget import PrefillBudget
 from penstock_engine.core.scheduler import Chunk, Scheduler, add_prefills
 from penstock_engine.core.scheduler_config import SchedulerConfig
@@ -54,11 +56,30 @@ class LeapScheduler(Scheduler):
 
     def __init__(self, config: SchedulerConfig, prefill_budget: PrefillBudget) -> None:
         super().__init__(config, None, prefill_budget)
+        if not config.prefix_caching:
+            self._cache.pool = BlockCounter(config.num_blocks, config.block_size)
         self.preempted: list[str] = []
         self._group: dict[str, Member] = {}
         self._prefills: dict[str, Sequence] = {}  # running sequences with an unfinished prompt
         self._growing: dict[int, list[Member]] = {}  # by the iteration that needs one more block
         self._done = 0  # iterations before the leap
+
+    def max_iterations(self, pending: Iterable[Sequence], num_decoding: int) -> int:
+        """Number of iterations of the next leap, of which the first computes all pending prompts."""
+        block_size = self.config.block_size
+        budget, free_blocks = self.token_budget, self.num_free_blocks
+        num_sequences = num_decoding
+        for sequence in pending:
+            num_tokens = sequence.num_tokens_behind
+            budget -= num_tokens
+            free_blocks -= num_tokens // block_size + 1
+            num_sequences += 1
+            if budget < num_sequences:
+                return 1
+        if not num_sequences or num_sequences > self.config.max_num_seqs:
+            return 1
+        iterations = min(budget // num_sequences, free_blocks // num_sequences * block_size)
+        return max(1, min(MAX_ITERATIONS, iterations))
 
     def schedule_leap(self, now: float, done: int, iterations: int) -> Step | None:
         """Compose the first iteration, and allocate the blocks of all iterations of the leap.
@@ -72,7 +93,7 @@ class LeapScheduler(Scheduler):
         for iteration in range(done + 2, done + iterations + 1):
             for member in self._growing.pop(iteration, ()):
                 if not member.has_left:
-                    self._cache.grow(member.sequence, self._tokens_at(member, iteration))
+                    member.sequence.block_table += self._cache.pool.reserve(1) or ()
                     self._expect_growth(member, iteration + self.config.block_size)
         for scheduled in () if step is None else step.sequences:
             if scheduled.is_sampled:
