@@ -19,7 +19,7 @@ REMEDIES: Mapping[str, str] = {
     "Safetensors": "convert the model to safetensors and set spec.model.uri to the result",
 }
 
-# Advice by reason, for errors without remedies.
+# Advice by reason, for errors without remedies; empty: the error says all that helps.
 ADVICE: Mapping[str, str] = {
     "ModelNotFound": "set spec.model.uri to a folder that exists",
     "NotAModel": "set spec.model.uri to the folder that holds config.json",
@@ -46,17 +46,14 @@ ADVICE: Mapping[str, str] = {
     "BadTemplateVariables": "change spec.engine.extraArgs",
     "BadAdapter": "change spec.engine.extraArgs",
     "BadArguments": "change spec.engine, or its extraArgs",
+    "ContextTooLong": "",
+    "DraftMismatch": "",
+    "NoDevice": "",
+    "UnevenWidth": "",
+    "WorkerLost": "",
 }
 # Memory that only an engine knows, as that of accelerators which no node tells.
 MEMORY_REASONS = ("MemoryTooSmall", "KVCacheTooSmall")
-# Reasons whose sentence says all that helps.
-REASONS_WITHOUT_ADVICE = (
-    "ContextTooLong",
-    "DraftMismatch",
-    "NoDevice",
-    "UnevenWidth",
-    "WorkerLost",
-)
 MEMORY_ADVICE = "spec.resources.limits sets the memory and the number of accelerators"
 
 
@@ -83,9 +80,9 @@ def end_message(text: str) -> str:
     """Return an engine's last message, with advice if its last line says why the model cannot be served."""
     before, newline, last = text.rstrip().rpartition("\n")
     reason = last.partition(": ")[0]
-    if "spec." in last or reason not in (*ADVICE, *MEMORY_REASONS, *REASONS_WITHOUT_ADVICE):
+    if "spec." in last or reason not in (*ADVICE, *MEMORY_REASONS):
         return text
-    advice = MEMORY_ADVICE if reason in MEMORY_REASONS else ADVICE.get(reason)
+    advice = MEMORY_ADVICE if reason in MEMORY_REASONS else ADVICE[reason]
     return before + newline + "; ".join(filter(None, (in_fields(last), advice)))
 
 
