@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from penstock.core.routing.pick import (
     Endpoint,
     NoEndpoint,
-    Pick,
     Side,
 )
 from penstock.core.routing.pick import pick as pick_for
@@ -36,7 +35,7 @@ def by_side(weights):
 def choose(endpoints, weights=EVEN, draw=0.0, exclude=(), load=None, ejected=(), key=None):
     shares = by_side(weights)
     choice = pick(endpoints, shares, draw, exclude, load=load or {}, ejected=ejected, key=key)
-    return choice.endpoint.pod if isinstance(choice, Pick) else choice
+    return choice.pod if isinstance(choice, Endpoint) else choice
 
 
 @pytest.mark.parametrize(
@@ -108,14 +107,14 @@ SPLIT = {Side("r1"): 60, Side("r2"): 20, Side("r1", "control"): 20}
 
 def side_of(weights, key, endpoints=(A, D, CONTROL)):
     choice = pick(endpoints, weights, 0.0, load={}, key=key)
-    assert isinstance(choice, Pick)
-    return choice.endpoint.side
+    assert isinstance(choice, Endpoint)
+    return choice.side
 
 
 def test_a_cohort_has_a_share_of_its_own():
     draw = random.Random(5)
     counts = Counter(
-        pick([A, B, D, CONTROL], SPLIT, draw.random(), load={}).endpoint.side for _ in range(20_000)
+        pick([A, B, D, CONTROL], SPLIT, draw.random(), load={}).side for _ in range(20_000)
     )
     for side, weight in SPLIT.items():
         share = weight / 100
@@ -183,7 +182,7 @@ def test_a_pick_keeps_every_rule(endpoints, weights, draw, exclude, ejected, loa
     if isinstance(choice, NoEndpoint):
         assert open_to == []
         return
-    endpoint = choice.endpoint
+    endpoint = choice
     assert endpoint in open_to
     if endpoint.pod in ejected:
         assert all(e.pod in ejected for e in open_to)

@@ -38,13 +38,6 @@ BySide = Mapping[Side, Sequence[Endpoint]]
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
-    """The selected endpoint."""
-
-    endpoint: Endpoint
-
-
-@dataclass(frozen=True, slots=True)
 class PickedSide:
     """The selected side. endpoints: all of the side, at least one. draw: a new number, uniform in [0, 1)."""
 
@@ -71,7 +64,7 @@ def pick(
     ejected: Collection[str] = (),
     key: bytes | None,
     request: RequestAttributes,
-) -> Pick | NoEndpoint:
+) -> Endpoint | NoEndpoint:
     """Select the engine of a side that scores highest. load: tokens in flight by pod, 0 if absent.
 
     request: for the scorers, which do not know `key`. Other arguments: see `pick_side`.
@@ -79,8 +72,15 @@ def pick(
     chosen = pick_side(endpoints, weights, draw, exclude, ejected=ejected, key=key)
     if isinstance(chosen, NoEndpoint):
         return chosen
-    tokens = [load.get(e.pod, 0) for e in chosen.endpoints]
-    return Pick(choose(chosen.endpoints, tokens, chosen.draw, request))
+    return choose_endpoint(chosen.endpoints, load, chosen.draw, request)
+
+
+def choose_endpoint(
+    endpoints: Sequence[Endpoint], load: Mapping[str, int], draw: float, request: RequestAttributes
+) -> Endpoint:
+    """Choose the endpoint that scores highest. Arguments: see `pick`."""
+    tokens = [load.get(e.pod, 0) for e in endpoints]
+    return choose(endpoints, tokens, draw, request)
 
 
 def pick_side(

@@ -112,7 +112,7 @@ class RequestMirror:
             number.release()
             self._count(key, revision, "dropped")
             return
-        run = self._run(copy, service, choice.endpoint, stats)
+        run = self._run(copy, service, choice, stats)
         task = asyncio.get_running_loop().create_task(run)
         self._tasks.add(task)
 

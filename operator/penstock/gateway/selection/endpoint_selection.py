@@ -14,9 +14,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from penstock.core.routing.charge import Ending, find_pods_of_failed_sides
-from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
+from penstock.core.routing.pick import (
+    Endpoint,
+    NoEndpoint,
+    PickedSide,
+    choose_endpoint,
+    pick,
+    pick_side,
+)
 from penstock.core.routing.retry import needs_budget
-from penstock.core.routing.scorers import RequestAttributes, choose
+from penstock.core.routing.scorers import RequestAttributes
 from penstock.gateway.admission.queue import QueueFull
 from penstock.gateway.admission.reservation import Reservation
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
@@ -173,9 +180,9 @@ class EndpointSelector:
             key=self._key,
             request=self._attributes,
         )
-        if isinstance(choice, Pick):
-            state.endpoints.note_selected(choice.endpoint.pod, now)
-            return SelectedEndpoint(choice.endpoint)
+        if isinstance(choice, Endpoint):
+            state.endpoints.note_selected(choice.pod, now)
+            return SelectedEndpoint(choice)
         if Ending.ERROR in failures:
             raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
         return choice
@@ -221,8 +228,7 @@ class EndpointSelector:
     def _choose_copy(self, endpoints: Sequence[Endpoint]) -> SelectedEndpoint:
         """Choose one of the endpoints that have the adapter."""
         in_flight, draw = self._state.endpoints.tokens, random.random()  # noqa: S311 - spreads load
-        tokens = [in_flight.get(e.pod, 0) for e in endpoints]
-        endpoint = choose(endpoints, tokens, draw, self._attributes)
+        endpoint = choose_endpoint(endpoints, in_flight, draw, self._attributes)
         self._state.endpoints.note_selected(endpoint.pod, self._state.now())
         return SelectedEndpoint(endpoint)
 
