@@ -16,7 +16,7 @@ from penstock.core.scaling.recording import Recording
 from penstock.core.scaling.rule import Rule
 from penstock.sim.baselines import registry
 
-SIZING, KV = "sizing", "kv"  # the operator's rules: with objectives, and without
+OBJECTIVES, KV = "objectives", "kv"  # the operator's rules: with objectives, and without
 
 
 def command(
@@ -100,7 +100,7 @@ def _rule(recording: Recording, policy: str, knobs: dict[str, Any]) -> tuple[Rul
     if published is None:
         known = ", ".join((recorded, *registry.PUBLISHED))
         raise DecodeError(f"no rule {policy!r}; known rules: {known}")
-    if recorded == SIZING:
+    if recorded == OBJECTIVES:
         rule = published.build(recording.profile(), **knobs)
     elif published.takes_profile or published.needs_objectives:
         raise DecodeError(
@@ -113,7 +113,7 @@ def _rule(recording: Recording, policy: str, knobs: dict[str, Any]) -> tuple[Rul
 
 
 def _recorded_rule(recording: Recording) -> str:
-    return KV if isinstance(recording.header.settings, KvSettings) else SIZING
+    return KV if isinstance(recording.header.settings, KvSettings) else OBJECTIVES
 
 
 def _knob(text: str) -> tuple[str, registry.Knob]:

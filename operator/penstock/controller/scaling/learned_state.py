@@ -1,4 +1,4 @@
-"""Stores the learned state of the sizing rule in one ConfigMap per service, for the next leader."""
+"""Stores the learned state of scaling by objectives in one ConfigMap per service, for the next leader."""
 
 import logging
 import math

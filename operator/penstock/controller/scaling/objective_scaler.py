@@ -1,4 +1,4 @@
-"""Decides on services with objectives: runs the sizing rule, and restores, stores and records its state."""
+"""Decides on services with objectives: runs the rule, and restores, stores and records its state."""
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
@@ -74,7 +74,7 @@ class ObjectiveScaler:
 
 
 def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIMITS) -> Settings:
-    """Settings of the sizing rule for a service with objectives.
+    """Settings of the rule for a service with objectives.
 
     max_by_variant: replicas of each variant that the quotas allow.
     """
