@@ -130,7 +130,7 @@ class EngineRoute:
             await proxied.respond_to_cancellation(cancelled)
         except Exception:
             logger.exception("the gateway failed", extra=fields(request_id=request_id))
-            if not response.has_begun:
+            if not response.is_started:
                 await proxied.reject(RequestError(500, "the gateway failed"))
         finally:
             proxied.close()

@@ -95,7 +95,7 @@ def test_endings_that_do_not_show_that_an_engine_could_answer():
 
 
 @pytest.mark.parametrize(
-    ("has_begun", "is_total", "is_of_route", "ending"),
+    ("has_response", "is_total", "is_of_route", "ending"),
     [
         (False, False, False, "no_first_byte"),
         (True, False, False, "silent"),
@@ -106,8 +106,8 @@ def test_endings_that_do_not_show_that_an_engine_could_answer():
         (True, True, True, "route_timeout"),
     ],
 )
-def test_ending_of_a_time_limit(has_begun, is_total, is_of_route, ending):
-    found = ending_of_timeout(has_begun=has_begun, is_total=is_total, is_of_route=is_of_route)
+def test_ending_of_a_time_limit(has_response, is_total, is_of_route, ending):
+    found = ending_of_timeout(has_response=has_response, is_total=is_total, is_of_route=is_of_route)
     assert found == ending
 
 

@@ -62,9 +62,9 @@ async def test_a_copy_on_a_failing_engine_never_stops_the_gateway(pool):
         for _ in range(failures):
             state.endpoints.note_failure(endpoint.pod, state.now())
     assert state.endpoints.ejected(service.endpoints, state.now()) == {first.pod}
-    began_s = state.now()
+    started_s = state.now()
     assert (await ask(front))[0] == 200
-    assert state.now() - began_s < 0.5  # the ejections last for 1 s
+    assert state.now() - started_s < 0.5  # the ejections last for 1 s
     assert engines[1].served == [NAME]
     await front.idle()
 

@@ -160,9 +160,9 @@ REQUEST_ID = (b"x-request-id", b"id-1")
 
 async def test_response_in_parts(make_reply, logged):
     reply = make_reply()
-    assert (reply.status, reply.has_begun) == (499, False)
+    assert (reply.status, reply.is_started) == (499, False)
     await reply.start(201, [(b"x", b"y")])
-    assert (reply.status, reply.has_begun) == (201, True)
+    assert (reply.status, reply.is_started) == (201, True)
     await reply.send_chunk(b"a")
     await reply.finish()
     assert logged == [

@@ -73,15 +73,15 @@ async def test_incomplete_head_is_a_408_after_the_time_limit(start_gateway, conn
     front = await start_gateway(**LONG)
     client = await connect(front)
     connection = client.connection
-    began_s = connection._head_began_s = 4000.0
+    started_s = connection._head_started_s = 4000.0
     await client.send(HEAD)
     await until(lambda: connection.conn.trailing_data[0])
     assert (
-        connection._head_began_s == began_s
+        connection._head_started_s == started_s
     )  # when the connection was opened, not when bytes arrived
-    connection.check(began_s + 1000.0)
+    connection.check(started_s + 1000.0)
     assert not connection.transport.is_closing()
-    connection.check(began_s + 1000.1)
+    connection.check(started_s + 1000.1)
     assert connection.transport.is_closing()
     response = await client.rest()
     assert response.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
@@ -94,10 +94,10 @@ async def test_connection_without_a_head_is_closed_without_a_response(start_gate
     front = await start_gateway(**LONG)
     client = await connect(front)
     connection = client.connection
-    began_s = connection._head_began_s = 4000.0
-    connection.check(began_s + 1000.0)
+    started_s = connection._head_started_s = 4000.0
+    connection.check(started_s + 1000.0)
     assert not connection.transport.is_closing()
-    connection.check(began_s + 1000.1)
+    connection.check(started_s + 1000.1)
     assert await client.rest() == b""
 
 
@@ -107,14 +107,14 @@ async def test_connection_may_be_idle_between_requests(start_engine, start_gatew
     connection, now_s = client.connection, asyncio.get_running_loop().time()
     for _ in range(2):
         await client.send(REQUEST)
-        await until(lambda: connection._head_began_s is None)
+        await until(lambda: connection._head_started_s is None)
         await front.idle()
         await settle()
         connection.check(now_s + 1e6)
         assert not connection.transport.is_closing()
     await client.send(HEAD)
-    await until(lambda: connection._head_began_s is not None)
-    assert connection._head_began_s >= now_s
+    await until(lambda: connection._head_started_s is not None)
+    assert connection._head_started_s >= now_s
     connection.check(now_s + 1e6)
     assert (await client.rest()).endswith(b"}")
 
@@ -135,10 +135,10 @@ async def test_time_limit_of_a_head_does_not_run_during_a_request(
     await client.send(REQUEST + HEAD)  # followed by a half of the next request
     await engine.arrived.wait()
     await settle()
-    assert connection._head_began_s is None
+    assert connection._head_started_s is None
     assert connection not in connection._limit._replaceable[Replaceable.IDLE]
     hold.set()
-    await until(lambda: connection._head_began_s is not None)
+    await until(lambda: connection._head_started_s is not None)
     assert connection in connection._limit._replaceable[Replaceable.IDLE]
 
 
@@ -260,7 +260,7 @@ async def test_idle_connection_is_not_stalled(start_engine, start_gateway, conne
     client = await connect(front)
     connection = client.connection
     await client.send(REQUEST)
-    await until(lambda: connection._head_began_s is None)
+    await until(lambda: connection._head_started_s is None)
     await front.idle()
     for at_s in (5000.0, 1e6, 2e6):
         connection.check(at_s)

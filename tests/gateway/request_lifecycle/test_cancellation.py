@@ -19,7 +19,7 @@ async def never():
 async def interrupted_after(run_in_scope, receive=never, total_s=10.0):
     """Run `run_in_scope(cancellation)` and hang. Returns (cause, phase, seconds) of the cancellation."""
     loop, registry = asyncio.get_running_loop(), set()
-    began_s = loop.time()
+    started_s = loop.time()
 
     async def scoped():
         with CancellationScope(receive, total_s, registry) as cancellation:
@@ -34,7 +34,7 @@ async def interrupted_after(run_in_scope, receive=never, total_s=10.0):
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
-    elapsed_s = pytest.approx(loop.time() - began_s)
+    elapsed_s = pytest.approx(loop.time() - started_s)
     if end.value.cause is CancelCause.TIMEOUT:
         assert end.value.is_total == (elapsed_s == total_s)
     return end.value.cause, end.value.phase, elapsed_s

@@ -27,7 +27,7 @@ class Bench:
         self.loop = asyncio.get_running_loop()
         self.snapshots = SnapshotStore()
         self.state = Gateway(self.snapshots, upstream, settings, self.loop.time).state
-        self.began_s = self.loop.time()
+        self.started_s = self.loop.time()
 
     def service(self, *endpoints, weight=100, objectives=None):
         return Service(
@@ -62,7 +62,7 @@ class Bench:
 
     @property
     def elapsed_s(self):
-        return pytest.approx(self.loop.time() - self.began_s)
+        return pytest.approx(self.loop.time() - self.started_s)
 
 
 @pytest.fixture

@@ -148,10 +148,10 @@ def shows_answerable(ending: Ending | None) -> bool:
     return ending is not Ending.UNSUPPORTED
 
 
-def ending_of_timeout(*, has_begun: bool, is_total: bool, is_of_route: bool) -> Ending:
+def ending_of_timeout(*, has_response: bool, is_total: bool, is_of_route: bool) -> Ending:
     """The ending that a time limit of a request at an engine stands for.
 
-    has_begun: whether the first byte of a stream had arrived. is_total: whether the limit was that of the
+    has_response: whether the first byte of a stream had arrived. is_total: whether the limit was that of the
     whole request, which alone limits an answer that is no stream. is_of_route: whether it was that of a
     ModelRoute.
     """
@@ -159,7 +159,7 @@ def ending_of_timeout(*, has_begun: bool, is_total: bool, is_of_route: bool) -> 
         return Ending.ROUTE_TIMEOUT
     if is_total:
         return Ending.TOTAL_TIMEOUT
-    return Ending.SILENT if has_begun else Ending.NO_FIRST_BYTE
+    return Ending.SILENT if has_response else Ending.NO_FIRST_BYTE
 
 
 def find_blamed_endpoints(

@@ -71,14 +71,14 @@ class AdapterLoads:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, load: AdapterLoad) -> EngineFailure | None:
-        adapter, endpoint, began_s = load.adapter, load.endpoint, self._now()
+        adapter, endpoint, started_s = load.adapter, load.endpoint, self._now()
         is_loaded = False
         try:
             failure = await self._load(load)
             is_loaded = failure is None
         finally:
             self._residency.end_loading(endpoint.pod, adapter.engine_name, is_loaded=is_loaded)
-        self._observe(adapter, self._now() - began_s, failure is not None)
+        self._observe(adapter, self._now() - started_s, failure is not None)
         if failure is None:
             self._failures.note_success(adapter, endpoint)
             return None

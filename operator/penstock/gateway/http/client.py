@@ -127,7 +127,7 @@ class ClientResponse:
         self._closing = closing
         self.status = CLIENT_LEFT_STATUS
         self.num_bytes = 0
-        self.has_begun = self.is_request_read = False
+        self.is_started = self.is_request_read = False
 
     async def start(
         self, status: int, headers: RawHeaders, *, counts_for_service: bool = True
@@ -140,7 +140,7 @@ class ClientResponse:
         headers = [*headers, self._request_id]
         if self._closing:  # the next request of this client must find another gateway
             headers.append((b"connection", b"close"))
-        self.status, self.has_begun = status, True
+        self.status, self.is_started = status, True
         message = {"type": "http.response.start", "status": status, "headers": headers}
         await self._send(message | {COUNTS_FOR_SERVICE: counts_for_service})
 

@@ -58,7 +58,7 @@ class GatewayProtocol(H11Protocol):
         self._settings, self._limit = settings, limit
         self.conn: StrictConnection = StrictConnection(self._settings.max_header_bytes)
         # When the incomplete head started; for a new connection, when it was opened.
-        self._head_began_s: float | None = self.loop.time()
+        self._head_started_s: float | None = self.loop.time()
         self._is_dropping = False  # whether pipelined bytes are dropped, as there were too many
         self._is_refused = self._is_half_closed = False
         self._closing_since_s: float | None = None
@@ -155,9 +155,9 @@ class GatewayProtocol(H11Protocol):
     def check(self, now_s: float) -> None:
         """Close the connection if its client does not send or read in time. now_s: loop time."""
         settings = self._settings
-        began_s = self._head_began_s
-        if began_s is not None and now_s - began_s > settings.head_timeout_s:
-            self._head_began_s = None
+        started_s = self._head_started_s
+        if started_s is not None and now_s - started_s > settings.head_timeout_s:
+            self._head_started_s = None
             if self.conn.trailing_data[0]:
                 message = f"the head was not complete after {settings.head_timeout_s:g} s"
                 self._refuse(HTTPStatus.REQUEST_TIMEOUT, message)
@@ -206,12 +206,12 @@ class GatewayProtocol(H11Protocol):
 
     def _note_progress(self) -> None:
         if self._is_answering:
-            self._head_began_s = None
+            self._head_started_s = None
             self._limit.mark(self, Replaceable.IDLE, applies=False)
         elif not self.transport.is_closing():
             self._limit.mark(self, Replaceable.IDLE)
-            if self._head_began_s is None and self.conn.trailing_data[0]:
-                self._head_began_s = self.loop.time()
+            if self._head_started_s is None and self.conn.trailing_data[0]:
+                self._head_started_s = self.loop.time()
 
     def _should_upgrade(self) -> bool:
         """Return False: a request with an Upgrade header is answered as plain HTTP/1.1."""

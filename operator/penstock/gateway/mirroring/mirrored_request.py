@@ -26,7 +26,7 @@ class MirroredRequest:
 class CopyLimits:
     """Time limits of a copy, which are those of its original.
 
-    timeout: for the block in which the copy is sent; raises TimeoutError. has_begun: whether a part of the
+    timeout: for the block in which the copy is sent; raises TimeoutError. has_response: whether a part of the
     response has arrived.
     """
 
@@ -40,12 +40,12 @@ class CopyLimits:
         is_stream = copy.request.is_stream
         self._between_s = settings.between_chunks_timeout_s if is_stream else total_s
         first_byte_s = settings.first_byte_timeout_s if is_stream else total_s
-        self.has_begun = False
+        self.has_response = False
         self.timeout = asyncio.timeout_at(self._limit_s(first_byte_s))
 
     def note_chunk(self) -> None:
         """Start the limit for the next chunk."""
-        self.has_begun = True
+        self.has_response = True
         self.timeout.reschedule(self._limit_s(self._between_s))
 
     @property
@@ -53,7 +53,7 @@ class CopyLimits:
         """How a copy ends whose time is over."""
         is_total = self.timeout.when() == self._ends_at_s
         return ending_of_timeout(
-            has_begun=self.has_begun,
+            has_response=self.has_response,
             is_total=is_total,
             is_of_route=is_total and self._is_of_route,
         )

@@ -157,13 +157,13 @@ class RequestMirror:
         self, copy: MirroredRequest, service: Service, endpoint: Endpoint, usage: ResponseUsage
     ) -> Ending:
         """Send one copy and read its response into `usage`. Returns how the copy ends."""
-        began_s, upload = self._now(), aiohttp.UploadTracker()
+        started_s, upload = self._now(), aiohttp.UploadTracker()
         limits = CopyLimits(copy, self._settings)
 
         def note_chunk() -> None:
-            if not limits.has_begun:
+            if not limits.has_response:
                 seconds = self._metrics.mirrored_first_byte_s
-                seconds.labels(service.key, endpoint.revision).observe(self._now() - began_s)
+                seconds.labels(service.key, endpoint.revision).observe(self._now() - started_s)
             limits.note_chunk()
 
         try:
@@ -181,7 +181,7 @@ class RequestMirror:
         except (aiohttp.ClientError, OSError) as error:
             if limits.timeout.expired():
                 return limits.ending
-            return Ending.TRUNCATED if limits.has_begun else ending_of_error(error, upload)
+            return Ending.TRUNCATED if limits.has_response else ending_of_error(error, upload)
 
     def _connections(self) -> aiohttp.ClientSession:
         """Return the connection pool of copies, made for the first one."""

@@ -79,7 +79,7 @@ class Attempts:
         answers = None if target.adapter is None else AdapterAnswers(self._state, target.adapter)
         with selector.failed:
             while (selected := await self._select(selector, failures)) is not None:
-                endpoint, began_s = selected.endpoint, self._state.now()
+                endpoint, started_s = selected.endpoint, self._state.now()
                 self._note_version(other, record)
                 with contextlib.ExitStack() as at_endpoint:
                     at_endpoint.enter_context(self._in_flight(selected, request.tokens, record))
@@ -93,7 +93,7 @@ class Attempts:
                         del request, outgoing
                         await relay.run(cancellation)
                         return
-                    self._note_failure(endpoint, result, began_s, selector, record)
+                    self._note_failure(endpoint, result, started_s, selector, record)
                 failures.append(result.ending)
                 if (changed := self._change_version(selector, failures)) is not None:
                     request = request.with_model(changed.engine_name)
@@ -206,12 +206,12 @@ class Attempts:
         self,
         endpoint: Endpoint,
         failed: AttemptFailed,
-        began_s: float,
+        started_s: float,
         selector: EndpointSelector,
         record: RequestRecord,
     ) -> None:
         """Record a failed attempt, and hold the engine's error response in case no other engine answers."""
-        selector.note_failure(endpoint, failed.ending, self._state.now() - began_s)
+        selector.note_failure(endpoint, failed.ending, self._state.now() - started_s)
         is_serving = selector.is_serving(endpoint.pod)
         record.end.note_failed_attempt(endpoint, failed.ending, is_serving=is_serving)
         if record.adapter is not None and is_serving:

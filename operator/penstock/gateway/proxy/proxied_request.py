@@ -158,7 +158,7 @@ class ProxiedRequest:
             assert relay is not None
             self.note_disconnect(cancelled.phase)
             await relay.cut(status, message, "client")
-        elif self._client.has_begun:
+        elif self._client.is_started:
             assert relay is not None
             await relay.cut(status, message, cancelled.cause.value)
         else:
@@ -218,7 +218,7 @@ def _ending_of_cancellation(cancelled: RequestCancelled, *, is_blocked: bool) ->
             return None
         case cause, phase:
             return ending_of_timeout(
-                has_begun=phase is not Phase.FIRST_BYTE,
+                has_response=phase is not Phase.FIRST_BYTE,
                 is_total=cancelled.is_total,
                 is_of_route=cause is CancelCause.ROUTE_TIMEOUT,
             )

@@ -107,11 +107,11 @@ class Relay:
             chunk = without_usage_event(chunk)
             if not chunk:
                 return
-        began_s = self._state.now()
+        started_s = self._state.now()
         self.is_blocked = True
         await self._client.send_chunk(chunk)
         self.is_blocked = False
-        self._record.add_write_time(self._state.now() - began_s)
+        self._record.add_write_time(self._state.now() - started_s)
 
     async def _finish(self, cancellation: CancellationScope) -> None:
         """Record how a complete response ends, and send its end."""

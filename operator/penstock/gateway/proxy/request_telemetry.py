@@ -113,7 +113,7 @@ class RequestTelemetry:
         self, client: ClientResponse, record: RequestRecord | None, intervals: list[Interval]
     ) -> None:
         """Write the request to the access log, and end its trace."""
-        is_answered = record is not None and record.has_begun and client.status < 400
+        is_answered = record is not None and record.has_response and client.status < 400
         usage = record.usage if record is not None and is_answered else None
         if self._state.settings.access_log:
             self.line.write(client.status, client.num_bytes, intervals, usage)

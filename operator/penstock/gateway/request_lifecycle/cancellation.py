@@ -57,8 +57,8 @@ class CancellationScope:
         self._loop = asyncio.get_running_loop()
         self._receive = receive
         self._registry = registry
-        self._began_s = self._loop.time()
-        self._ends_at_s = self._began_s + total_s
+        self._started_s = self._loop.time()
+        self._ends_at_s = self._started_s + total_s
         self._deadline_s = self._ends_at_s
         self._timer: asyncio.TimerHandle | None = None
         self._total_cause = CancelCause.TIMEOUT
@@ -102,9 +102,9 @@ class CancellationScope:
 
     def limit_by_route(self, seconds: float) -> None:
         """Lower the time limit of the block to `seconds` after its start."""
-        if self._began_s + seconds >= self._ends_at_s:
+        if self._started_s + seconds >= self._ends_at_s:
             return
-        self._ends_at_s, self._total_cause = self._began_s + seconds, CancelCause.ROUTE_TIMEOUT
+        self._ends_at_s, self._total_cause = self._started_s + seconds, CancelCause.ROUTE_TIMEOUT
         self._deadline_s = min(self._deadline_s, self._ends_at_s)
         self._start_timer()
 

@@ -117,7 +117,7 @@ class AdapterSelector:
 
     async def _load(self, load: AdapterLoad, left_s: float) -> None:
         """Load the adapter. After a refusal `find` asks another engine; other failures exclude this one."""
-        began_s = self._state.now()
+        started_s = self._state.now()
         try:
             with self._waiting_for_copy():
                 async with asyncio.timeout(max(0.0, left_s)):
@@ -125,7 +125,7 @@ class AdapterSelector:
         except TimeoutError:
             raise self._unavailable("it was not loaded in time") from None
         finally:
-            self._waited_s += self._state.now() - began_s
+            self._waited_s += self._state.now() - started_s
         if failure is not None and failure.kind != "Refused":
             self._failures[load.endpoint.pod] = failure
 
@@ -134,7 +134,7 @@ class AdapterSelector:
         self._waited_for = wait.reason
         if left_s <= 0:
             raise self._unavailable(wait.reason)
-        began_s = self._state.now()
+        started_s = self._state.now()
         with self._waiting_for_copy():
             await self._state.adapters.residency.waiters.wait(
                 self._adapter.service,
@@ -142,7 +142,7 @@ class AdapterSelector:
                 left_s,
                 for_room=wait.pod is None,
             )
-        self._waited_s += self._state.now() - began_s
+        self._waited_s += self._state.now() - started_s
 
     def _refused(self, failure: LoadFailure) -> RequestError:
         retry_after_s = max(1, round(failure.retry_at_s - self._state.now()))

@@ -79,13 +79,13 @@ class RequestWait:
             raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="queue_full")
         self._cancellation.enter_phase(Phase.WAITING, state.settings.total_timeout_s)
         gauge = state.metrics.waiting.labels(service)
-        began_s = state.now()
+        started_s = state.now()
         gauge.inc()
         try:
             with state.waiting_requests.hold(key), self._record.queued():
                 yield
         finally:
             gauge.dec()
-            waited_s = state.now() - began_s
+            waited_s = state.now() - started_s
             self.left_s -= waited_s
         state.metrics.wait_s.labels(service).observe(waited_s)

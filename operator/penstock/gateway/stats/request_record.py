@@ -55,7 +55,7 @@ class RequestRecord:
         self.end = RequestEnding()
         self._num_ahead = 0
         self._num_concurrent = 0.0
-        self.has_begun = False
+        self.has_response = False
         self.arrived_s = arrived_s
         self.prompt_tokens = stats.token_estimate.of(request.prompt_bytes)
         stats.arrivals += 1
@@ -91,7 +91,7 @@ class RequestRecord:
         finally:
             self._stats.in_flight.discard(self)
             self._num_concurrent = (num_open_at_start + self._stats.count_end(pod)) / 2
-            if not self.has_begun:
+            if not self.has_response:
                 self._times.note_failed_attempt()
                 self._stats.count_first_byte(pod)
             if reservation is not None:
@@ -104,11 +104,11 @@ class RequestRecord:
 
     def add_chunk(self, chunk: bytes) -> None:
         """Count a chunk of the response from the engine."""
-        self._times.note_chunk(is_first=not self.has_begun)
+        self._times.note_chunk(is_first=not self.has_response)
         self._usage.feed(chunk)
-        if self.has_begun:
+        if self.has_response:
             return
-        self.has_begun = True
+        self.has_response = True
         if self._endpoint is not None:
             self._stats.count_first_byte(self._endpoint.pod)
         if self._reservation is not None and self._is_stream and not self._usage.has_error:
@@ -142,7 +142,7 @@ class RequestRecord:
         allows_retries: whether the gateway retries failed requests at all.
         """
         charge, stats = self.end.charge, self._stats
-        is_answered = self.has_begun and shows_answerable(self.end.ending)
+        is_answered = self.has_response and shows_answerable(self.end.ending)
         for pod in self.end.charged_pods(
             self._endpoint, serving, is_answered=is_answered, allows_retries=allows_retries
         ):

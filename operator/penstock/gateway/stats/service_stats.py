@@ -18,12 +18,12 @@ class OpenRequest(Protocol):
     """A request that waits or runs.
 
     arrived_s: when the client had sent all of it, on the monotonic clock. prompt_tokens: estimate.
-    has_begun: whether the first byte of its response arrived.
+    has_response: whether the first byte of its response arrived.
     """
 
     arrived_s: float
     prompt_tokens: int
-    has_begun: bool
+    has_response: bool
 
 
 class ServiceStats:
@@ -90,7 +90,7 @@ class ServiceStats:
             queued_prompt_tokens=sum(request.prompt_tokens for request in self.queued),
             in_flight=len(self.in_flight),
             in_flight_prefill_tokens=sum(
-                request.prompt_tokens for request in self.in_flight if not request.has_begun
+                request.prompt_tokens for request in self.in_flight if not request.has_response
             ),
             oldest_wait_s=now_s - oldest_s,
             arrivals=self.arrivals,
