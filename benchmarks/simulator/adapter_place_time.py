@@ -17,8 +17,7 @@ from statistics import median
 from time import process_time
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
-from penstock.core.adapters.demand import AdapterCounts
-from penstock.core.adapters.demand_estimate import DemandState, estimate_demand
+from penstock.core.adapters.demand import AdapterCounts, DemandState, estimate_demand
 from penstock.core.adapters.place import place
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.route import route_adapter

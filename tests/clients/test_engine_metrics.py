@@ -11,7 +11,8 @@ from penstock.clients.pods.scrape import Scraper, parse
 from penstock.core.canary.arm import NO_REQUESTS
 from penstock.core.formats.serialization import serialize
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
-from penstock.core.scaling.signals import CacheSettings, EngineReading, Histogram, Missing
+from penstock.core.scaling.histogram import Histogram
+from penstock.core.scaling.signals import CacheSettings, EngineReading, Missing
 
 NOW_S = 1000.0
 TTFT = "vllm:time_to_first_token_seconds"

@@ -11,8 +11,7 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli.adapters.report import adapter_report
 from penstock.cli.main import build
-from penstock.core.adapters.demand import AdapterCounts
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand import AdapterCounts, AdapterDemand
 from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
 from penstock.core.adapters.replica import Copy
 from penstock.core.adapters.resource import adapter_resource

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from tests.sim_baselines.engine_profile import PROFILE
 
+from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
-    Histogram,
     Missing,
     Observation,
     PodView,

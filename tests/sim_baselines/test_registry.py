@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sim_baselines.engine_profile import PROFILE
 
+from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
-    Histogram,
     Missing,
     Observation,
     PodView,

@@ -12,16 +12,15 @@ from penstock.api.conversion.convert import InvalidService, parse_service, to_co
 from penstock.api.generation.crdgen import schema_of
 from penstock.api.inferenceservice.engine_status import EngineStatus
 from penstock.api.inferenceservice.kind import InferenceServiceSpec
-from penstock.core.spec import fields as spec_fields
+from penstock.core.spec import revision as spec_revision
 from penstock.core.spec.fields import (
     NOT_HASHED,
     OTHER_FIELDS,
     REQUIRED,
     REVISION_FIELDS,
     RevisionField,
-    hashed_document,
 )
-from penstock.core.spec.revision import revision_of
+from penstock.core.spec.revision import hashed_document, revision_of
 from penstock.core.spec.service import ServiceSpec
 
 RECORDED = yaml.safe_load((Path(__file__).parent / "recorded_revisions.yaml").read_text())
@@ -101,7 +100,7 @@ def test_a_new_field_that_is_not_set_changes_no_revision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     added = RevisionField("engine.sparsity")
-    monkeypatch.setattr(spec_fields, "REVISION_FIELDS", (*REVISION_FIELDS, added))
+    monkeypatch.setattr(spec_revision, "REVISION_FIELDS", (*REVISION_FIELDS, added))
     for case in RECORDED:
         spec = service(case["spec"])
         assert revision_of(spec) == case["revision"]

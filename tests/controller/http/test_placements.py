@@ -12,8 +12,7 @@ from penstock.clients.kubernetes.leader import placement
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import Recorder
 from penstock.controller.http.server import OperatorEndpoints
-from penstock.core.adapters.demand import AdapterCounts
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand import AdapterCounts, AdapterDemand
 from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
 from penstock.core.adapters.replica import Copy
 from penstock.errors import KubeError

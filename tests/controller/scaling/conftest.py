@@ -18,7 +18,8 @@ from penstock.controller.scaling.observer import Observer
 from penstock.controller.scaling.scale_targets import ScaleTarget
 from penstock.controller.scaling.scaler import TICK_S, Scaler
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
-from penstock.core.scaling.signals import GatewayReading, Histogram, PodView
+from penstock.core.scaling.histogram import Histogram
+from penstock.core.scaling.signals import GatewayReading, PodView
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import ScalingSpec
 from penstock.errors import NotFound, Transient

@@ -11,8 +11,9 @@ from penstock.api.conversion.convert import InvalidService, to_core
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.metrics import OperatorMetrics
 from penstock.controller.services.metrics import ServiceMetrics, is_at_maximum
+from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.rule import Decision, TrailEntry
-from penstock.core.scaling.signals import GatewayReading, Histogram, Missing, Observation, PodView
+from penstock.core.scaling.signals import GatewayReading, Missing, Observation, PodView
 from penstock.core.spec.service import ScalingSpec
 from penstock.observability.metrics import operator as specs
 

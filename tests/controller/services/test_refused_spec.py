@@ -26,8 +26,9 @@ from penstock.core.canary.bins import EMPTY_BINS, EMPTY_TPOT_BINS
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.moments import Moments
 from penstock.core.manifests.allowed_pods import DEFAULT_LIMITS, PodLimits
+from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.report import ScalingReport
-from penstock.core.scaling.signals import EngineReading, Histogram, Observation, PodView
+from penstock.core.scaling.signals import EngineReading, Observation, PodView
 from penstock.core.spec.service import REVISION_LABEL, ROLE_LABEL, SERVE
 
 pytestmark = pytest.mark.cluster

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand import AdapterDemand
 from penstock.core.adapters.place import PlacementPlan
 from penstock.core.adapters.replica import AdapterReplica, Copy
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.core.adapters.pods import RESIDENT, applied, replica, version
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand import AdapterDemand
 from penstock.core.adapters.place import PlacementPlan, place
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.retention import is_own_name, min_copies, used_slots

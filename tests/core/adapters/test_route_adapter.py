@@ -6,7 +6,7 @@ import pytest
 from tests.core.adapters.pods import BUSY, RESIDENT, engine_name, pod, popular, replica, version
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand import AdapterDemand
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.route import (
     DRAIN_AFTER_S,

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.formats.serialization import DecodeError, deserialize, serialize
+from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
-    Histogram,
     Missing,
     Observation,
     PodView,

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.canary.arm import NO_REQUESTS
 from penstock.core.observed.gateway_report import VERSION, GatewayReport, GatewayTotals
-from penstock.core.scaling.signals import GatewayReading, Histogram
+from penstock.core.scaling.histogram import Histogram
+from penstock.core.scaling.signals import GatewayReading
 
 BOUNDS = (0.1, 1.0)
 ZERO = GatewayReading(

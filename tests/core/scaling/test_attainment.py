@@ -9,7 +9,8 @@ from penstock.core.scaling.attainment import (
     budget_left,
     num_within,
 )
-from penstock.core.scaling.signals import GatewayReading, Histogram
+from penstock.core.scaling.histogram import Histogram
+from penstock.core.scaling.signals import GatewayReading
 from penstock.core.spec.objectives import Objectives
 
 BOUNDS = (0.1, 0.2, 0.4)

@@ -7,8 +7,9 @@ from tests.core.scaling.by_kv.engine_loads import engine, observation
 
 from penstock.core.scaling.blind import missing_metrics
 from penstock.core.scaling.decisions import bounded_decision, held_decision, reason_of
+from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.rule import Bounds, DecisionCode, TrailEntry
-from penstock.core.scaling.signals import GatewayReading, Histogram, Missing, Observation
+from penstock.core.scaling.signals import GatewayReading, Missing, Observation
 
 EMPTY = Histogram((1.0,), (0, 0), 0.0)
 LOST = Missing("b", "ReadTimeout")

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand import AdapterDemand
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
@@ -22,12 +22,12 @@ def test_listeners_learn_of_each_change_and_nothing_else(run_virtually, make_ser
 
     async def main():
         snapshots, loop = SnapshotStore(), asyncio.get_running_loop()
-        began_s, received = loop.time(), []
+        started_s, received = loop.time(), []
         snapshots.listeners.append(received.append)
         snapshots.listeners.append(lambda snapshot: received.append(snapshots.current is snapshot))
         assert not snapshots.is_synced
         assert await snapshots.wait_for_first(2.0) is False
-        assert loop.time() - began_s == pytest.approx(2.0)
+        assert loop.time() - started_s == pytest.approx(2.0)
         waiting = asyncio.create_task(snapshots.wait_for_first(1.0))
         await asyncio.sleep(0.5)
         for snapshot in (Snapshot(), first, first, second):  # the first counts, even if it is empty
@@ -153,12 +153,12 @@ def test_many_changes_make_few_snapshots_and_none_is_lost(run_virtually):
         await snapshots.wait_for_first(1.0)
         await asyncio.sleep(1.0)
         received.clear()
-        began_s = loop.time()
+        started_s = loop.time()
         for percent in range(1, 101):
             kube.changes.put_nowait(percent)
             await asyncio.sleep(0.001)
         await asyncio.sleep(1.0)
-        at_s = [round(each - began_s, 3) for each, _ in received]
+        at_s = [round(each - started_s, 3) for each, _ in received]
         assert received[0][1] == 1
         assert at_s[0] < 0.001
         assert all(later - at >= 0.05 for at, later in itertools.pairwise(at_s))

@@ -13,7 +13,7 @@ from penstock.clients.kubernetes.resources import (
     MODEL_ROUTES,
     PODS,
 )
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand import AdapterDemand
 from penstock.core.routing.pick import Side
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Route, Unknown

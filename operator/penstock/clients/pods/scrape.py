@@ -11,7 +11,8 @@ from penstock.clients.pods.exposition import Samples, label
 from penstock.clients.pods.session import pod_session, read_bounded
 from penstock.clients.pods.shared_slots import SharedSlots
 from penstock.core.observed.gateway_report import GatewayReport
-from penstock.core.scaling.signals import CacheSettings, EngineReading, Histogram, Missing, Source
+from penstock.core.scaling.histogram import Histogram
+from penstock.core.scaling.signals import CacheSettings, EngineReading, Missing, Source
 from penstock_engine.contract import metric_specs as specs
 
 # Time limit of one scrape, in seconds. The operator's tick waits for the slowest engine.

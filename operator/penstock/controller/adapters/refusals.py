@@ -3,16 +3,17 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from penstock.api.conversion.past_specs import accepted_spec
 from penstock.clients.kubernetes.client import Object
 from penstock.clients.kubernetes.informer import Key, key_of
 from penstock.controller.adapters.lora_pods import LoraPod
-from penstock.controller.adapters.mounted_sources import MountedSources
 from penstock.controller.adapters.pools import own_pool
 from penstock.controller.adapters.store import StoredAdapter
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.adapter_acceptance import adapters_of_routes, refusal
 from penstock.core.reconcile.adapter_conditions import Cause
+from penstock.core.spec.adapter_sources import adapter_sources
 
 Causes = Mapping[Key, Cause | None]
 
@@ -27,6 +28,27 @@ class Refusals:
 
     of_specs: Causes
     of_adapters: Causes
+
+
+class MountedSources:
+    """Reads the volumes with adapters of each service once, until its object changes."""
+
+    def __init__(self) -> None:
+        self._sources: dict[Key, tuple[Object, tuple[str, ...] | None]] = {}
+
+    def forget_others(self, services: Collection[Key]) -> None:
+        """Forget all but these services."""
+        self._sources = {key: each for key, each in self._sources.items() if key in services}
+
+    def of(self, service: Object) -> tuple[str, ...] | None:
+        """URIs of the sources; None if the spec of the service is invalid."""
+        key = key_of(service)
+        known = self._sources.get(key)
+        if known is None or known[0] is not service:
+            accepted = accepted_spec(service)
+            sources = None if accepted is None else adapter_sources(accepted)
+            known = self._sources[key] = (service, sources)
+        return known[1]
 
 
 class AdapterRefusals:

@@ -11,7 +11,7 @@ from penstock.controller.adapters.service import AdapterService
 from penstock.controller.adapters.store import StoredAdapter
 from penstock.controller.canary.cases import CanaryCase
 from penstock.controller.canary.judge import Judgement
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand import AdapterDemand
 from penstock.core.adapters.shown_demand import requests_per_s
 from penstock.core.adapters.versions import adapter_key
 from penstock.core.canary.evidence import Faults

@@ -10,8 +10,7 @@ from penstock.clients.pods.engine_adapters import Copies
 from penstock.controller.adapters.copy_changes import Change, CopyChanges
 from penstock.controller.adapters.lora_pods import LoraPod
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.core.adapters.demand import AdapterCounts
-from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, estimate_demand
+from penstock.core.adapters.demand import AdapterCounts, AdapterDemand, DemandState, estimate_demand
 from penstock.core.adapters.first_reads import first_reads
 from penstock.core.adapters.load_failures import (
     LoadFailure,

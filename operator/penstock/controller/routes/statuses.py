@@ -11,10 +11,10 @@ from penstock.clients.machine.clock import unix_time
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.field_managers import OPERATOR_MANAGER
 from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.name_claims import order_of_objects
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.route_status import RouteInputs, route_status
 from penstock.core.rollout.routes import AppliedGenerations
-from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL
 from penstock.errors import Conflict, NotFound
 
@@ -95,7 +95,7 @@ class RouteStatuses:
             return
         of_adapters = _by_namespace({key_of(each): each for each in adapters})
         # The older of two new routes takes a name that both claim, as in gateways.
-        in_order = sorted(self._routes, key=claim_order)
+        in_order = sorted(self._routes, key=order_of_objects)
         there, revisions = _by_namespace(services), _by_namespace(_revisions(deployments))
         for route in in_order:
             namespace, _ = key = key_of(route)

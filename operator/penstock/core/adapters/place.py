@@ -17,7 +17,7 @@ from functools import cache
 from math import ceil
 
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.core.adapters.demand_estimate import NO_DEMAND, AdapterDemand
+from penstock.core.adapters.demand import NO_DEMAND, AdapterDemand
 from penstock.core.adapters.place_slots import Pods
 from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.adapters.retention import (

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.core.adapters.demand_estimate import NO_DEMAND, AdapterDemand
+from penstock.core.adapters.demand import NO_DEMAND, AdapterDemand
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.retention import (
     Claim,

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.adapters.demand import AdapterCounts
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand import AdapterCounts, AdapterDemand
 from penstock.core.adapters.replica import AdapterReplica
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand import AdapterDemand
 from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.adapters.retention import NO_CLAIM, Claim
 from penstock.core.adapters.service_copies import EvictionOrder, ServiceCopies

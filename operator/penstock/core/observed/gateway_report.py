@@ -10,7 +10,8 @@ from typing import Literal
 
 from penstock.core.canary.arm import NO_REQUESTS, Arm
 from penstock.core.observed.adapter_totals import CountsByService, add_counts
-from penstock.core.scaling.signals import GatewayReading, Histogram
+from penstock.core.scaling.histogram import Histogram
+from penstock.core.scaling.signals import GatewayReading
 
 VERSION: Literal[9] = 9
 COUNTERS = (

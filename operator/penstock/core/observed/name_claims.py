@@ -138,6 +138,12 @@ def restored_claim(body: Object, claim: NameClaim, last: NameClaim | None) -> Na
     return last if is_lost and is_same and claim.created_s == last.created_s else claim
 
 
+def order_of_objects(body: Object) -> tuple[str, str, str]:
+    """Sort key of objects of one kind: oldest first. Kubernetes times (RFC 3339 in UTC) sort as text."""
+    metadata = body["metadata"]
+    return str(metadata["creationTimestamp"]), str(metadata["namespace"]), str(metadata["name"])
+
+
 def order_in_namespace(claim: NameClaim) -> tuple[Standing, int, bool, int, str]:
     """Sort key: of the claims of a namespace on a model name, the first gets it. No two have the same."""
     by, kind = claim.precedence, CLAIM_KINDS.index(claim.kind)

@@ -4,7 +4,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.core.scaling.signals import GatewayReading, Histogram
+from penstock.core.scaling.histogram import Histogram
+from penstock.core.scaling.signals import GatewayReading
 from penstock.core.spec.objectives import Objectives
 
 WINDOW_S = 3600.0

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.core.spec.fields import REVISION_FIELDS, hashed_document
+from penstock.core.spec.fields import REVISION_FIELDS
 from penstock.core.spec.history import changed_paths
+from penstock.core.spec.revision import hashed_document
 from penstock.core.spec.service import ServiceSpec
 
 

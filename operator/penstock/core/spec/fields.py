@@ -5,13 +5,8 @@ From this list follow a revision's hash, the fields that its ControllerRevision 
 """
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
-
-from penstock.core.formats.quantity import canonical_quantity
-from penstock.core.spec.resources import ResourceSpec
-from penstock.core.spec.service import ServiceSpec
-from penstock.core.spec.settings import VLLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,48 +118,3 @@ def check_settings(paths: Collection[str]) -> None:
     """Raise ValueError if a path is none of a setting's."""
     if unknown := set(paths) - SETTINGS:
         raise ValueError(f"{', '.join(sorted(unknown))}: not in REVISION_FIELDS")
-
-
-def hashed_document(spec: ServiceSpec) -> dict[str, Any]:
-    """The values that the user's spec sets and that differ from the frozen defaults, by path.
-
-    A field that is not set is left out, whatever default the operator has for it. So a better default in a
-    later version makes no new revision: running pods keep their recorded template.
-    """
-    return {
-        field.path: value
-        for field in REVISION_FIELDS
-        if (value := _value(field, spec)) != _default(field, spec) and _is_set(field, spec)
-    }
-
-
-def _default(field: RevisionField, spec: ServiceSpec) -> Any:
-    """The value that is left out of the hash."""
-    vllm_chooses = spec.settings.get("runtime.type") == VLLM and field.path in VLLM_CHOOSES
-    return None if vllm_chooses else field.default
-
-
-def _value(field: RevisionField, spec: ServiceSpec) -> Any:
-    """The field's value in base units. Quantities of resources do not depend on how they are written."""
-    if not field.attribute:
-        return spec.settings.get(field.path, _default(field, spec))
-    value = getattr(spec, field.attribute)
-    if not isinstance(value, ResourceSpec):
-        return value
-    resources = asdict(value)
-    for kind in ("requests", "limits"):
-        resources[kind] = {name: canonical_quantity(each) for name, each in resources[kind].items()}
-    return resources
-
-
-def _is_set(field: RevisionField, spec: ServiceSpec) -> bool:
-    """Whether the user's spec has the field; True if the spec is not known.
-
-    `settings` have no other fields than those that are set, so only attributes are looked up.
-    """
-    if field.default is REQUIRED or not spec.recorded_fields or not field.attribute:
-        return True
-    value: Any = spec.recorded_fields
-    for name in field.path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value is not None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from penstock.clients.pods.engine_adapters import EngineAdapters, EngineFailure
-from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, estimate_demand
+from penstock.core.adapters.demand import AdapterDemand, DemandState, estimate_demand
 from penstock.core.adapters.load_failures import LoadFailure, is_refused_by_all
 from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.adapters.route import (

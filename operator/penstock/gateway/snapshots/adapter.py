@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.core.adapters.demand_estimate import NO_DEMAND, AdapterDemand
+from penstock.core.adapters.demand import NO_DEMAND, AdapterDemand
 from penstock.core.adapters.versions import VersionShare, adapter_key, pool_key
 from penstock.core.observed.name_claims import ESTABLISHED, ClaimKind, Precedence
 from penstock.core.routing.weights import choose_by_key, choose_by_weight

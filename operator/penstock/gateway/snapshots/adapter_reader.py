@@ -3,18 +3,17 @@
 from typing import Literal
 
 from penstock.clients.kubernetes.client import Object
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand import AdapterDemand
 from penstock.core.adapters.pool import PoolStatus
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.adapters.shown_demand import requests_per_s
 from penstock.core.adapters.versions import traffic_of
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.observed.name_claims import adapter_claim
+from penstock.core.observed.name_claims import adapter_claim, order_of_objects
 from penstock.core.observed.rollout_state import is_rolling
-from penstock.core.spec.claim_order import claim_order
 from penstock.gateway.snapshots.adapter import Adapter
-from penstock.gateway.snapshots.lost_status import with_last_precedence
 from penstock.gateway.snapshots.object_reader import ObjectReader, object_name
+from penstock.gateway.snapshots.snapshot import with_last_precedence
 
 # The kind of an adapter's change since the last snapshot.
 AdapterChange = Literal["Nothing", "Demand", "Other"]
@@ -27,7 +26,7 @@ class AdapterReader(ObjectReader[Adapter]):
         super().__init__(
             "LoraAdapter",
             lambda body, last: with_last_precedence(body, read_adapter(body), last),
-            order=claim_order,
+            order=order_of_objects,
         )
 
     def find_change(self, body: Object) -> AdapterChange:

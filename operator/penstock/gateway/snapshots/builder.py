@@ -9,21 +9,30 @@ from penstock.core.formats.addresses import host_port
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.accepted_spec import spec_in_use
 from penstock.core.observed.lora_engine import LoraEngine, lora_engine
-from penstock.core.observed.name_claims import ESTABLISHED, restored_claim, service_claim
+from penstock.core.observed.name_claims import (
+    ESTABLISHED,
+    order_of_objects,
+    restored_claim,
+    service_claim,
+)
 from penstock.core.observed.pods import container_port
 from penstock.core.observed.stored_status import mirror_of, side_of, stored_status
 from penstock.core.reconcile.condition_types import SCALED_TO_ZERO
 from penstock.core.routing.affinity import affinity_of
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.adapter_reader import AdapterReader
-from penstock.gateway.snapshots.lost_status import with_last_precedence
 from penstock.gateway.snapshots.object_reader import ObjectReader, object_name
 from penstock.gateway.snapshots.route_reader import read_route
-from penstock.gateway.snapshots.snapshot import Route, Service, Snapshot, name_claim
+from penstock.gateway.snapshots.snapshot import (
+    Route,
+    Service,
+    Snapshot,
+    name_claim,
+    with_last_precedence,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +72,8 @@ class SnapshotBuilder:
     """
 
     def __init__(self) -> None:
-        self._services = ObjectReader("InferenceService", _read_service, order=claim_order)
-        self._routes = ObjectReader("ModelRoute", _read_route, order=claim_order)
+        self._services = ObjectReader("InferenceService", _read_service, order=order_of_objects)
+        self._routes = ObjectReader("ModelRoute", _read_route, order=order_of_objects)
         self._engines = ObjectReader("Pod", lambda body, _: _engine(body), keeps_last=False)
         self._lora_engines = ObjectReader(
             "Pod", lambda body, _: lora_engine(body), keeps_last=False

@@ -1,17 +1,19 @@
 """The gateway's routing snapshot: services, engines, routes and adapters at one moment."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, TypeVar
 
+from penstock.clients.kubernetes.client import Object
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand import AdapterDemand
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.observed.name_claims import (
     ESTABLISHED,
     ClaimKind,
     NameClaim,
     Precedence,
+    restored_claim,
 )
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.routing.affinity import Affinity
@@ -97,6 +99,7 @@ class Route:
 
 
 Claim = Service | Route | Adapter
+T = TypeVar("T", Route, Adapter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +206,17 @@ def name_claim(each: Claim) -> NameClaim:
     return NameClaim(
         each.kind, each.namespace, each.name, each.served_name, each.created_s, each.precedence
     )
+
+
+def with_last_precedence(body: Object, found: T, last: T | None) -> T:
+    """The object with its previous precedence if its status is lost. The operator writes the status again.
+
+    found: read from `body`. last: of the previous snapshot; None if it was not in it.
+    """
+    if last is None:
+        return found
+    claim = restored_claim(body, name_claim(found), name_claim(last))
+    return replace(found, precedence=claim.precedence)
 
 
 def _names(objects: Iterable[Claim]) -> tuple[dict[str, Claim], tuple[tuple[str, Claim], ...]]:

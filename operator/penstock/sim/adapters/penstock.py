@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, estimate_demand
+from penstock.core.adapters.demand import AdapterDemand, DemandState, estimate_demand
 from penstock.core.adapters.place import place
 from penstock.core.adapters.route import (
     AdapterDecision,

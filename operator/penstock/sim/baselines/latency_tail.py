@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.core.scaling.signals import GatewayReading, Histogram, Observation
+from penstock.core.scaling.histogram import Histogram
+from penstock.core.scaling.signals import GatewayReading, Observation
 from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.load import readings_by_pod
 

@@ -2,14 +2,8 @@
 
 from dataclasses import replace
 
-from penstock.core.scaling.signals import (
-    EngineReading,
-    Histogram,
-    Missing,
-    Observation,
-    PodView,
-    Source,
-)
+from penstock.core.scaling.histogram import Histogram
+from penstock.core.scaling.signals import EngineReading, Missing, Observation, PodView, Source
 
 EMPTY = Histogram((1.0,), (0, 0), 0.0)
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.scaling.by_objectives.backlog import Backlog, Waiting
+from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
-    Histogram,
     Missing,
     Observation,
     PodView,

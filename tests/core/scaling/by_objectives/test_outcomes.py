@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.scaling.by_objectives.outcomes import MOST_LOSS, PRIOR_LATE, Outcomes
-from penstock.core.scaling.signals import GatewayReading, Histogram, Missing
+from penstock.core.scaling.histogram import Histogram
+from penstock.core.scaling.signals import GatewayReading, Missing
 
 NOTHING = Histogram((1.0, 2.0), (0, 0, 0), 0.0)
 OLD = GatewayReading(

@@ -9,10 +9,11 @@ from tests.core.scaling.by_objectives.world import OBJECTIVES, RULE, STARTUP_S, 
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
 from penstock.core.scaling.by_objectives.record import Learned
 from penstock.core.scaling.delays import ScaleUpDelay
+from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.learned.iteration import Window
 from penstock.core.scaling.learned.startup import LONGEST_S, StartUp
 from penstock.core.scaling.rule import Bounds
-from penstock.core.scaling.signals import Histogram, Missing, PodView
+from penstock.core.scaling.signals import Missing, PodView
 
 # Time of the operator's clock, in seconds since 1970.
 TODAY_S = 1.7e9

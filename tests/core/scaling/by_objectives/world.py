@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
-    Histogram,
     Observation,
     PodView,
     attended_tokens,

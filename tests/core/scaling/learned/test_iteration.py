@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.learned.iteration import (
     CHANGED_AFTER,
     FORGETTING,
@@ -13,7 +14,7 @@ from penstock.core.scaling.learned.iteration import (
     IterationModel,
     Window,
 )
-from penstock.core.scaling.signals import EngineReading, Histogram
+from penstock.core.scaling.signals import EngineReading
 
 TRUE = IterationModel(base_s=0.016, prefill_token_s=64e-6, sequence_s=50e-6, kv_token_s=70e-9)
 WRONG = IterationModel(base_s=0.025, prefill_token_s=40e-6, sequence_s=80e-6, kv_token_s=40e-9)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.learned.traffic import MEMORY_REQUESTS, Mean, Readings, Traffic
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
-    Histogram,
     Missing,
     Observation,
     PodView,

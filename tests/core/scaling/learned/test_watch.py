@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.learned.iteration import Fit, IterationModel
 from penstock.core.scaling.learned.watch import ENOUGH_PROMPTS, MAX_SPANS, Span, Watch
-from penstock.core.scaling.signals import EngineReading, Histogram
+from penstock.core.scaling.signals import EngineReading
 
 TRUE = IterationModel(base_s=0.011, prefill_token_s=70e-6, sequence_s=30e-6, kv_token_s=120e-9)
 PRIOR = IterationModel(base_s=0.012, prefill_token_s=80e-6, sequence_s=25e-6, kv_token_s=100e-9)

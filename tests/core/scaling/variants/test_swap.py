@@ -3,12 +3,12 @@
 import pytest
 
 from penstock.core.scaling.by_objectives.rule import SWAP_DELAY_S, Sizing
+from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
-    Histogram,
     Observation,
     PodView,
     attended_tokens,

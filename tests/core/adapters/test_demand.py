@@ -2,8 +2,7 @@
 
 import pytest
 
-from penstock.core.adapters.demand import AdapterCounts
-from penstock.core.adapters.demand_estimate import DemandState, estimate_demand
+from penstock.core.adapters.demand import AdapterCounts, DemandState, estimate_demand
 from penstock.core.adapters.load_failures import (
     LoadFailure,
     after_break,
