@@ -22,7 +22,8 @@ from penstock.gateway.http.servers import HttpServers, http_servers
 from penstock.gateway.limits.retry_budget import RetryBudget
 from penstock.gateway.management import management_app
 from penstock.gateway.proxy.proxied_request import ProxiedRequest
-from penstock.gateway.request_lifecycle.cancellation import CancelCause, Phase, RequestCancelled
+from penstock.gateway.request_lifecycle.cancellation import CancelCause, RequestCancelled
+from penstock.gateway.request_lifecycle.timeline import RequestPhase
 from penstock.gateway.selection.model_routing import claim_of
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.store import SnapshotStore
@@ -123,7 +124,7 @@ class EngineRoute:
         try:
             await proxied.run(receive)
         except ClientDisconnected:
-            proxied.note_disconnect(Phase.RECEIVING)
+            proxied.note_disconnect(RequestPhase.RECEIVE)
         except RequestError as error:
             await proxied.reject(error)
         except RequestCancelled as cancelled:

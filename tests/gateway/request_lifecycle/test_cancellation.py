@@ -7,9 +7,9 @@ import pytest
 from penstock.gateway.request_lifecycle.cancellation import (
     CancelCause,
     CancellationScope,
-    Phase,
     RequestCancelled,
 )
+from penstock.gateway.request_lifecycle.timeline import RequestPhase
 
 
 async def never():
@@ -24,7 +24,7 @@ async def interrupted_after(run_in_scope, receive=never, total_s=10.0):
     async def scoped():
         with CancellationScope(receive, total_s, registry) as cancellation:
             assert registry == {cancellation}
-            assert cancellation.phase is Phase.WAITING
+            assert cancellation.phase is RequestPhase.WAIT
             await run_in_scope(cancellation)
             await asyncio.sleep(1000)
 
@@ -54,7 +54,7 @@ def uses(*steps):
     return run_in_scope
 
 
-FIRST, STREAM = Phase.FIRST_BYTE, Phase.STREAMING
+FIRST, STREAM = RequestPhase.FIRST_BYTE, RequestPhase.STREAM
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_first_cause_counts(run_virtually):
         cancellation.cancel(CancelCause.TIMEOUT)
 
     async def main():
-        assert await interrupted_after(run_in_scope) == (CancelCause.SHUTDOWN, Phase.WAITING, 0)
+        assert await interrupted_after(run_in_scope) == (CancelCause.SHUTDOWN, RequestPhase.WAIT, 0)
 
     run_virtually(main)
 
@@ -153,6 +153,6 @@ def test_error_in_a_cancelled_block_is_not_hidden(run_virtually):
 
 
 def test_text_of_the_exception():
-    end = RequestCancelled(CancelCause.TIMEOUT, Phase.FIRST_BYTE)
+    end = RequestCancelled(CancelCause.TIMEOUT, RequestPhase.FIRST_BYTE)
     assert str(end) == "timeout while first_byte"
     assert not end.is_total

@@ -9,7 +9,7 @@ from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.apis.errors import RequestError
-from penstock.gateway.request_lifecycle.cancellation import Phase
+from penstock.gateway.request_lifecycle.timeline import RequestPhase
 
 A, B, C = (Endpoint(f"default/{name}", f"10.0.0.1:{port}", "r1") for name, port in
            (("a", 1), ("b", 2), ("c", 3)))  # fmt: skip
@@ -48,10 +48,10 @@ def test_no_endpoint_within_the_wait_limit_is_a_503(bench):
 def test_waiting_request_takes_the_first_endpoint_that_appears(bench):
     async def main(made, cancellation):
         made.publish(made.service())
-        cancellation.phase = Phase.STREAMING
+        cancellation.phase = RequestPhase.STREAM
         task = asyncio.create_task(made.selector(cancellation).next([]))
         await asyncio.sleep(1.0)
-        assert cancellation.phase is Phase.WAITING
+        assert cancellation.phase is RequestPhase.WAIT
         made.publish(
             made.service(), replace(made.service(), name="other")
         )  # a change of another service

@@ -26,7 +26,6 @@ from penstock.gateway.proxy.request_telemetry import RequestTelemetry
 from penstock.gateway.request_lifecycle.cancellation import (
     CancelCause,
     CancellationScope,
-    Phase,
     Receive,
     RequestCancelled,
 )
@@ -85,7 +84,7 @@ class ProxiedRequest:
         timeout_s = self._settings.total_timeout_s
         scopes = self._state.cancel_scopes
         with CancellationScope(receive, timeout_s, scopes) as cancellation:
-            cancellation.enter_phase(Phase.WAITING, timeout_s)
+            cancellation.enter_phase(RequestPhase.WAIT, timeout_s)
             serving = self._serve(request, headers, arrived_s, cancellation)
             del request  # frees the body once the response has begun
             await serving
@@ -176,7 +175,7 @@ class ProxiedRequest:
             self._record.end.note_rejection(error)
         await self._client.send_error(error)
 
-    def note_disconnect(self, phase: Phase) -> None:
+    def note_disconnect(self, phase: RequestPhase) -> None:
         """Count that the client disconnected, in which case the request has no outcome."""
         self._telemetry.note_disconnect(phase)
 
@@ -214,11 +213,11 @@ def _ending_of_cancellation(cancelled: RequestCancelled, *, is_blocked: bool) ->
             return Ending.SHUTDOWN
         case _ if is_blocked:
             return Ending.CLIENT_STALLED
-        case _, (Phase.RECEIVING | Phase.WAITING):
+        case _, (RequestPhase.RECEIVE | RequestPhase.WAIT):
             return None
         case cause, phase:
             return ending_of_timeout(
-                has_response=phase is not Phase.FIRST_BYTE,
+                has_response=phase is not RequestPhase.FIRST_BYTE,
                 is_total=cancelled.is_total,
                 is_of_route=cause is CancelCause.ROUTE_TIMEOUT,
             )

@@ -7,7 +7,8 @@ from penstock.core.routing.pick import Endpoint
 from penstock.gateway.apis.errors import error_event
 from penstock.gateway.apis.sse import has_data, without_usage_event
 from penstock.gateway.http.client import ClientResponse
-from penstock.gateway.request_lifecycle.cancellation import CancellationScope, Phase
+from penstock.gateway.request_lifecycle.cancellation import CancellationScope
+from penstock.gateway.request_lifecycle.timeline import RequestPhase
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.stats.request_record import RequestRecord
 from penstock.gateway.upstream.response import ResponseTruncated, UpstreamResponse
@@ -55,7 +56,7 @@ class Relay:
         took_s = self._state.now() - record.arrived_s
         labels = self._service, self._endpoint.revision
         self._state.metrics.first_byte_s.labels(*labels).observe(took_s, exemplar(self._trace_id))
-        cancellation.enter_phase(Phase.STREAMING, self._state.settings.between_chunks_timeout_s)
+        cancellation.enter_phase(RequestPhase.STREAM, self._state.settings.between_chunks_timeout_s)
         cancellation.lift_phase_limit()
         try:
             if upstream.source is None:
@@ -87,7 +88,7 @@ class Relay:
                     record.add_chunk(chunk)
                 await self._send_chunk(chunk)
                 upstream.drop_first_chunk()
-                cancellation.enter_phase(Phase.STREAMING, between_s)
+                cancellation.enter_phase(RequestPhase.STREAM, between_s)
                 chunk = await upstream.next_chunk()
             await self._finish(cancellation)
         except ResponseTruncated:

@@ -8,8 +8,7 @@ from penstock.core.routing.pick import Endpoint, Side
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.http.headers import Scope
-from penstock.gateway.request_lifecycle.cancellation import Phase
-from penstock.gateway.request_lifecycle.timeline import Interval, Timeline
+from penstock.gateway.request_lifecycle.timeline import Interval, RequestPhase, Timeline
 from penstock.gateway.selection.model_routing import RoutingTarget
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.stats.request_record import RequestRecord
@@ -18,6 +17,16 @@ from penstock.gateway.upstream.upstream import UpstreamRequest
 
 if TYPE_CHECKING:
     from penstock.gateway.telemetry.tracing import RequestTrace
+
+# The phases in which clients disconnect, in the words of the metric and of the access log.
+DISCONNECTED_WHILE = {
+    RequestPhase.RECEIVE: "receiving",
+    RequestPhase.ROUTE: "waiting",
+    RequestPhase.WAIT: "waiting",
+    RequestPhase.CONNECT: "first_byte",
+    RequestPhase.FIRST_BYTE: "first_byte",
+    RequestPhase.STREAM: "streaming",
+}
 
 
 class RequestTelemetry:
@@ -76,10 +85,11 @@ class RequestTelemetry:
         self.line.reason, self.line.rejection = error.message, error.reason
         self._metrics.rejections.labels(self.line.service, error.reason).inc()
 
-    def note_disconnect(self, phase: Phase) -> None:
+    def note_disconnect(self, phase: RequestPhase) -> None:
         """Count that the client disconnected, in which case the request has no outcome."""
-        self.line.reason = f"the client disconnected while {phase}"
-        self._metrics.disconnects.labels(self.line.service, phase.value).inc()
+        doing = DISCONNECTED_WHILE[phase]
+        self.line.reason = f"the client disconnected while {doing}"
+        self._metrics.disconnects.labels(self.line.service, doing).inc()
 
     def close(self, client: ClientResponse, record: RequestRecord | None, *, is_cut: bool) -> None:
         """Count the outcome of the request, log it, and end its trace. Call it once, at the very end.

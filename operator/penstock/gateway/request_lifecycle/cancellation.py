@@ -10,16 +10,9 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
 
+from penstock.gateway.request_lifecycle.timeline import RequestPhase
+
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-
-
-class Phase(StrEnum):
-    """Phase of a request."""
-
-    RECEIVING = "receiving"
-    WAITING = "waiting"
-    FIRST_BYTE = "first_byte"
-    STREAMING = "streaming"
 
 
 class CancelCause(StrEnum):
@@ -37,7 +30,7 @@ class RequestCancelled(Exception):
     is_total: whether its total time limit was reached, not that of the phase.
     """
 
-    def __init__(self, cause: CancelCause, phase: Phase, *, is_total: bool = False) -> None:
+    def __init__(self, cause: CancelCause, phase: RequestPhase, *, is_total: bool = False) -> None:
         super().__init__(f"{cause} while {phase}")
         self.cause = cause
         self.phase = phase
@@ -63,7 +56,7 @@ class CancellationScope:
         self._timer: asyncio.TimerHandle | None = None
         self._total_cause = CancelCause.TIMEOUT
         self._cause: CancelCause | None = None
-        self.phase = Phase.WAITING
+        self.phase = RequestPhase.WAIT
 
     def __enter__(self) -> Self:
         task = asyncio.current_task()
@@ -92,7 +85,7 @@ class CancellationScope:
         if self._timer is not None:
             self._timer.cancel()
 
-    def enter_phase(self, phase: Phase, seconds: float) -> None:
+    def enter_phase(self, phase: RequestPhase, seconds: float) -> None:
         """Set the phase of the request, and cancel it if the phase takes longer than `seconds`."""
         self.phase = phase
         self._deadline_s = min(self._loop.time() + seconds, self._ends_at_s)

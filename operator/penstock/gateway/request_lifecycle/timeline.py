@@ -10,7 +10,8 @@ class RequestPhase(StrEnum):
 
     receive: its body arrives. route: it is read and a service is found. wait: for an endpoint with
     room. connect: to the endpoint. first_byte: the endpoint computes. stream: its response is passed on.
-    A retry waits and connects again.
+    A retry waits and connects again. A CancellationScope counts `route` as wait, and `connect` as first_byte:
+    they have no time limits of their own.
     """
 
     RECEIVE = "receive"

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from penstock.core.routing.pick import NoEndpoint
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
-from penstock.gateway.request_lifecycle.cancellation import CancellationScope, Phase
+from penstock.gateway.request_lifecycle.cancellation import CancellationScope
+from penstock.gateway.request_lifecycle.timeline import RequestPhase
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.stats.request_record import RequestRecord
 
@@ -77,7 +78,7 @@ class RequestWait:
         if state.waiting_requests.count(key) >= state.settings.max_waiting:
             message = "too many requests wait for an engine"
             raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="queue_full")
-        self._cancellation.enter_phase(Phase.WAITING, state.settings.total_timeout_s)
+        self._cancellation.enter_phase(RequestPhase.WAIT, state.settings.total_timeout_s)
         gauge = state.metrics.waiting.labels(service)
         started_s = state.now()
         gauge.inc()

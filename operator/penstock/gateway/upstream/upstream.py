@@ -15,7 +15,7 @@ from penstock.gateway.apis.response_usage import error_status
 from penstock.gateway.apis.sse import DONE_EVENT, SseBuffer, has_data
 from penstock.gateway.http.headers import RawHeaders, headers_for_client
 from penstock.gateway.limits.shared_limit import Allocation, SharedLimit
-from penstock.gateway.request_lifecycle.cancellation import CancellationScope, Phase
+from penstock.gateway.request_lifecycle.cancellation import CancellationScope
 from penstock.gateway.request_lifecycle.timeline import RequestPhase, Timeline
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.upstream.response import UpstreamResponse
@@ -108,7 +108,7 @@ class Upstream:
         first_byte_s = (
             settings.first_byte_timeout_s if request.is_stream else settings.total_timeout_s
         )
-        cancellation.enter_phase(Phase.FIRST_BYTE, first_byte_s)
+        cancellation.enter_phase(RequestPhase.FIRST_BYTE, first_byte_s)
         timeline.enter(RequestPhase.CONNECT)
         source = await self._post(address, request, timeline)
         is_open = False
