@@ -12,6 +12,7 @@ from penstock.cli.rollout.outcome import rollout_outcome
 from penstock.cli.rollout.target import RolloutTarget
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.machine.clock import monotonic, unix_time
+from penstock.core.formats.conditions import conditions_by_type
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.rollout_phases import PHASES_THAT_USERS_END, SETTLED_PHASES
 from penstock.core.observed.stored_status import stored_status
@@ -83,7 +84,7 @@ def _obstacle(status: Object) -> str:
     The conditions say it after the reason for the phase.
     """
     reason = (status.get("rollout") or {}).get("message")
-    by_type = {c["type"]: c for c in status.get("conditions", [])}
+    by_type = conditions_by_type(status)
     stalled, reconciling = by_type.get("Stalled", {}), by_type.get("Reconciling", {})
     if stalled.get("status") == "True" and stalled["reason"] != "Rejected":
         return f"stalled: {stalled['message']}"

@@ -16,6 +16,7 @@ from penstock.clients.kubernetes.client import connect
 from penstock.clients.kubernetes.leader import recording
 from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.clients.machine.clock import monotonic
+from penstock.core.formats.conditions import conditions_by_type
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.errors import KubeError
 
@@ -49,7 +50,7 @@ def announce_wait(service: str, body: Mapping[str, Any]) -> None:
     Raises KubeError if the operator makes no decision on the service before its spec is changed.
     """
     status = body.get("status", {})
-    held = {c["type"]: c for c in status.get("conditions", [])}
+    held = conditions_by_type(status)
     stalled, ready = held.get("Stalled", {}), held.get("Ready", {})
     if "scaling" not in status and stalled.get("status") == "True":
         raise KubeError(f"no decision is made on {service}: {stalled['message']}")

@@ -18,6 +18,7 @@ from penstock.core.adapters.dedicated import adapter_of, dedicated_name, is_pool
 from penstock.core.adapters.pool import Pool, PoolInputs, PoolStatus, PoolStep, step_pool
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.versions import pool_key
+from penstock.core.formats.conditions import condition
 from penstock.core.formats.timestamps import parse_timestamp, timestamp
 from penstock.core.manifests.dedicated_service import dedicated_service, unproven_reason
 from penstock.core.observed.rollout_state import is_rolling
@@ -247,21 +248,14 @@ def _num_copies(
     listed: Mapping[Key, Copies],
 ) -> int:
     """Number of a service's engines with the version in memory; 0 while no revision gets requests."""
-    if key not in services or not _has_traffic(services[key]):
+    if not condition(services.get(key, {}).get("status"), "TrafficAvailable", "True"):
         return 0
     copies = (listed.get(pod.key, {}).get(engine_name) for pod in pods.get(key, ()))
     return sum(copy is not None and copy.state == "Resident" for copy in copies)
 
 
-def _has_traffic(service: Object) -> bool:
-    conditions = (service.get("status") or {}).get("conditions") or ()
-    return any(
-        each["type"] == "TrafficAvailable" and each["status"] == "True" for each in conditions
-    )
-
-
 def _message(service: Object | None, status: str, *kinds: str) -> str:
     """Message of the first of these conditions that has this status; empty if none has."""
-    conditions = ((service or {}).get("status") or {}).get("conditions") or ()
-    found = {each["type"]: each["message"] for each in conditions if each["status"] == status}
-    return next((str(found[kind]) for kind in kinds if kind in found), "")
+    stored = (service or {}).get("status")
+    found = (condition(stored, kind, status) for kind in kinds)
+    return next((str(each["message"]) for each in found if each), "")

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from penstock.clients.machine.logs import service_fields
+from penstock.core.formats.conditions import condition
 from penstock.core.spec.service import Object
 
 logger = logging.getLogger(__name__)
@@ -32,13 +33,7 @@ def log_writes(
             phase=rollout.get("phase"),
             written=list(written),
             plan=list(plan) or None,
-            reason=rollout.get("message") or _stalled_message(status),
+            reason=rollout.get("message") or condition(status, "Stalled", "True").get("message"),
             scaling_reason=scaling.get("message") if is_scaled else None,
         ),
     )
-
-
-def _stalled_message(status: Object) -> str | None:
-    """Why the service is stalled; None if it is not."""
-    stalled = (c for c in status.get("conditions", []) if c["type"] == "Stalled")
-    return next((c["message"] for c in stalled if c["status"] == "True"), None)

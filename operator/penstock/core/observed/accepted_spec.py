@@ -6,6 +6,7 @@ The copy outlives a restart of the operator. While a later spec is refused, the 
 import json
 from typing import Any
 
+from penstock.core.formats.conditions import condition
 from penstock.core.formats.json_text import parse_json
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.spec.service import Object
@@ -30,8 +31,7 @@ def with_accepted_spec(body: Object) -> Object | None:
 
 def spec_in_use(body: Object) -> Object:
     """The accepted spec of a service whose own is refused, else its own. For readers of many services."""
-    conditions = (body.get("status") or {}).get("conditions", [])
-    if not any(each["type"] == "SpecValid" and each["status"] == "False" for each in conditions):
+    if not condition(body.get("status"), "SpecValid", "False"):
         spec: Object = body["spec"]
         return spec
     return (with_accepted_spec(body) or body)["spec"]  # type: ignore[no-any-return]
@@ -39,15 +39,8 @@ def spec_in_use(body: Object) -> Object:
 
 def spec_valid(status: Object, generation: int | None) -> str | None:
     """Status of the condition SpecValid; None if there is none for this generation."""
-    return next(
-        (
-            str(condition["status"])
-            for condition in status.get("conditions", [])
-            if condition.get("type") == "SpecValid"
-            and condition.get("observedGeneration") == generation
-        ),
-        None,
-    )
+    found = condition(status, "SpecValid")
+    return str(found["status"]) if found and found.get("observedGeneration") == generation else None
 
 
 def encoded_spec(body: Object) -> str:

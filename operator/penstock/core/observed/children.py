@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from penstock.core.formats.conditions import condition
 from penstock.core.observed.accelerator_memory import Source
 from penstock.core.observed.label_selector import selects
 from penstock.core.observed.pods import ObservedPod
@@ -64,8 +65,7 @@ class ObservedDeployment:
     @classmethod
     def of(cls, deployment: Object) -> "ObservedDeployment":
         metadata, status = deployment["metadata"], deployment.get("status", {})
-        conditions = {c["type"]: c for c in status.get("conditions", [])}
-        failure = conditions.get("ReplicaFailure", {})
+        failure = condition(status, "ReplicaFailure", "True")
         return cls(
             name=metadata["name"],
             uid=metadata["uid"],
@@ -74,9 +74,7 @@ class ObservedDeployment:
             ready=status.get("readyReplicas", 0),
             is_ending="deletionTimestamp" in metadata,
             body=deployment,
-            trouble=(
-                (failure["reason"], failure["message"]) if failure.get("status") == "True" else None
-            ),
+            trouble=(failure["reason"], failure["message"]) if failure else None,
             cohort=metadata.get("labels", {}).get(COHORT_LABEL, ""),
             variant=metadata.get("labels", {}).get(VARIANT_LABEL, ""),
             created_at=metadata["creationTimestamp"],
@@ -96,18 +94,13 @@ class ObservedJob:
 
     @classmethod
     def of(cls, job: Object) -> "ObservedJob":
-        metadata = job["metadata"]
-        held = {
-            c["type"]: c
-            for c in job.get("status", {}).get("conditions", [])
-            if c["status"] == "True"
-        }
-        failed = held.get("Failed", {})
+        metadata, status = job["metadata"], job.get("status")
+        failed, complete = (condition(status, kind, "True") for kind in ("Failed", "Complete"))
         return cls(
             name=metadata["name"],
             uid=metadata["uid"],
             revision=metadata.get("labels", {}).get(REVISION_LABEL, ""),
-            state="Failed" if failed else "Passed" if "Complete" in held else "Running",
+            state="Failed" if failed else "Passed" if complete else "Running",
             reason=failed.get("message", ""),
             is_ending="deletionTimestamp" in metadata,
         )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from penstock.core.formats.conditions import conditions_by_type
 from penstock.core.observed.refusal_message import end_message
 from penstock.core.routing.pick import Side
 from penstock.core.spec.service import (
@@ -73,7 +74,7 @@ class ObservedPod:
     def of(cls, pod: Object) -> "ObservedPod":
         metadata, status = pod["metadata"], pod.get("status", {})
         labels = metadata.get("labels", {})
-        conditions = {c["type"]: c for c in status.get("conditions", [])}
+        conditions = conditions_by_type(status)
         containers = {c["name"]: c for c in status.get("containerStatuses", [])}
         engine = containers.get(ENGINE_CONTAINER) or containers.get(EVALUATION_CONTAINER, {})
         ready = conditions.get("Ready", {})

@@ -6,6 +6,7 @@ from typing import Any
 from penstock.core.adapters.pool import PoolStatus
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand
+from penstock.core.formats.conditions import condition, conditions_by_type
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.reconcile.adapter_conditions import (
     AdapterState,
@@ -75,7 +76,7 @@ def adapter_events(before: Object, after: Object) -> Iterator[tuple[str, str, st
     rollout = after.get("rollout") or {}
     rejected = (rollout.get("rejected") or {}).get("revision")
     yield from rollout_events(before.get("rollout") or {}, rollout, rejected)
-    old, new = _by_type(before), _by_type(after)
+    old, new = conditions_by_type(before), conditions_by_type(after)
     for kind, is_warning in (("Accepted", True), ("Resolved", True), ("Loaded", False)):
         was, now = old.get(kind, {}), new[kind]
         if (was.get("status"), was.get("reason")) == (now["status"], now["reason"]):
@@ -109,14 +110,14 @@ def is_resolved(stored: Object, revision: str) -> bool:
     """Whether an engine has read this version, as the stored status says."""
     if stored.get("revision") != revision:
         return False
-    return bool(_by_type(stored).get("Resolved", {}).get("status") == "True")
+    return bool(condition(stored, "Resolved", "True"))
 
 
 def stored_errors(stored: Object, revision: str) -> dict[str, LoadError]:
     """The failed loads of a version by pod, as the stored status says; "" if it names no pod."""
     if stored.get("revision") != revision:
         return {}
-    resolved = _by_type(stored).get("Resolved", {})
+    resolved = condition(stored, "Resolved")
     if resolved.get("status") != "False":
         return {}
     failed = [each for each in stored.get("instances", []) if each["state"] == "Failed"]
@@ -124,10 +125,6 @@ def stored_errors(stored: Object, revision: str) -> dict[str, LoadError]:
     return {
         each["podName"]: LoadError(reason, each.get("message", message)) for each in failed
     } or {"": LoadError(reason, message)}
-
-
-def _by_type(status: Object) -> dict[str, Object]:
-    return {each["type"]: each for each in status.get("conditions", [])}
 
 
 def _instance(instance: Instance) -> Object:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.adapters.dedicated import adapter_of
+from penstock.core.formats.conditions import condition
 from penstock.core.observed.name_claims import (
     NameClaim,
     Standing,
@@ -159,10 +160,7 @@ def _backends(route: Object, inputs: RouteInputs) -> list[Object]:
 def _readiness(backend: Object | None, kind: str) -> Truth:
     """Whether a service has an engine that answers, or an adapter is ready; Unknown if it does not exist."""
     wanted = "Ready" if kind == ADAPTER else "TrafficAvailable"
-    conditions = (backend or {}).get("status", {}).get("conditions", [])
-    found: Truth = next(
-        (each["status"] for each in conditions if each["type"] == wanted), "Unknown"
-    )
+    found: Truth = condition((backend or {}).get("status"), wanted).get("status", "Unknown")
     return found
 
 

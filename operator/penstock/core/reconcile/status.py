@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from penstock.core.formats.conditions import conditions_by_type
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_phases import PHASES
@@ -80,7 +81,7 @@ def render_refused(
 
     spec: as far as it could be read. The other arguments are those of `render`.
     """
-    known = {condition["type"] for condition in previous.get("conditions", [])}
+    known = set(conditions_by_type(previous))
     current = refused_conditions(refusal, spec, observed, known)
     return {
         "observedGeneration": spec.generation,
@@ -174,7 +175,7 @@ def as_objects(
 
     A transition time changes only with the condition's status.
     """
-    known = {c["type"]: c for c in previous.get("conditions", [])}
+    known = conditions_by_type(previous)
 
     def transition_time(condition: Condition) -> str:
         old = known.get(condition.type, {})

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from penstock.core.formats.conditions import conditions_by_type
 from penstock.core.spec.service import Object
 
 # Reasons for which a service does not answer requests while it starts; nobody has to act.
@@ -15,8 +16,7 @@ def new_events(before: Object, after: Object, revision: str | None) -> list[tupl
 
     A Warning asks a person to act. revision: the spec's; None if the spec is invalid.
     """
-    old = {c["type"]: c for c in before.get("conditions", [])}
-    new = {c["type"]: c for c in after.get("conditions", [])}
+    old, new = conditions_by_type(before), conditions_by_type(after)
     found = [*_of_stalling(old, new), *_of_readiness(old, new)]
     found += rollout_events(before.get("rollout") or {}, after.get("rollout") or {}, revision)
     found += _of_scaling(before.get("scaling") or {}, after.get("scaling") or {})

@@ -1,5 +1,6 @@
 """Renders the status of a service that is being deleted, while a finalizer keeps the object."""
 
+from penstock.core.formats.conditions import conditions_by_type
 from penstock.core.observed.children import ObservedState
 from penstock.core.reconcile.condition_types import Condition
 from penstock.core.reconcile.conditions import traffic_available
@@ -29,6 +30,6 @@ def render_terminating(
         Condition("Stalled", "False", "NotStalled", "no change of the spec is required"),
         ready,
     )
-    kept = {condition["type"]: condition for condition in previous.get("conditions", [])}
+    kept = conditions_by_type(previous)
     changed = {each["type"]: each for each in as_objects(current, previous, spec.generation, now)}
     return {**replica_counts(observed), "conditions": list((kept | changed).values())}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.core.formats.conditions import condition
 from penstock.core.scaling.rule import UNATTAINABLE, note_of
 from penstock.core.spec.service import Object
 
@@ -34,8 +35,7 @@ class ScalingReport:
         scaling = status.get("scaling")
         if scaling is None:
             return None
-        conditions = {c["type"]: c for c in status.get("conditions", [])}
-        active = conditions.get("ScalingActive", {})
+        active = condition(status, "ScalingActive")
         return cls(
             desired=scaling["desiredReplicas"],
             reason=scaling["message"],
