@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.core.formats.json_merge import difference, merged
+from penstock.core.formats.json_merge import difference, if_unchanged, merged
 
 # The examples of RFC 7386, appendix A, whose target is an object.
 EXAMPLES = [
@@ -38,3 +38,12 @@ def test_examples_of_the_standard(stored, patch, expected):
 def test_difference(stored: object, wanted: object, patch: object) -> None:
     assert difference(stored, wanted) == patch
     assert merged(stored, patch) == wanted
+
+
+def test_a_patch_of_an_unchanged_object_keeps_the_fields_that_it_removes():
+    stored = {"metadata": {"uid": "u1", "resourceVersion": "7", "name": "a"}}
+    patch = {"metadata": {"labels": {"a": None}}, "status": {"phase": None}}
+    assert if_unchanged(stored, patch) == {
+        "metadata": {"labels": {"a": None}, "uid": "u1", "resourceVersion": "7"},
+        "status": {"phase": None},
+    }

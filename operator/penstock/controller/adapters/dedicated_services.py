@@ -11,7 +11,7 @@ from penstock.clients.machine.clock import monotonic
 from penstock.clients.machine.logs import service_fields
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.field_managers import ADAPTERS_MANAGER
-from penstock.core.formats.json_merge import difference, merged
+from penstock.core.formats.json_merge import difference, if_unchanged
 from penstock.errors import AlreadyExists, Conflict, Forbidden, NotFound, Rejected, Transient
 
 logger = logging.getLogger(__name__)
@@ -94,11 +94,10 @@ class DedicatedServices:
     async def _patch(self, key: Key, wanted: Object, stored: Object) -> None:
         """Patch the spec and the labels where they differ from the wanted ones."""
         patch = _patch_of(stored, wanted)
-        metadata = stored["metadata"]
-        if not patch or self._patched.get(key) == (metadata["resourceVersion"], wanted):
+        version = stored["metadata"]["resourceVersion"]
+        if not patch or self._patched.get(key) == (version, wanted):
             return
-        preconditions = {name: metadata[name] for name in ("uid", "resourceVersion")}
-        patch = merged(patch, {"metadata": preconditions})
+        patch = if_unchanged(stored, patch)
         after = await self._kube.merge(INFERENCE_SERVICES, *key, patch, manager=ADAPTERS_MANAGER)
         self._patched[key] = after["metadata"]["resourceVersion"], wanted
         logger.info("dedicated pool changed", extra=service_fields(key))

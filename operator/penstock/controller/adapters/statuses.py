@@ -15,6 +15,7 @@ from penstock.controller.process.field_managers import OPERATOR_MANAGER
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand
 from penstock.core.fair_queue import FairQueue
+from penstock.core.formats.json_merge import if_unchanged
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.reconcile.adapter_conditions import AdapterState
 from penstock.core.reconcile.adapter_status import (
@@ -149,9 +150,7 @@ class AdapterStatuses:
         if not changed:
             self._settled[entry.resource.key] = entry
             return
-        # The patch fails if the adapter was replaced or changed meanwhile.
-        preconditions = {name: body["metadata"][name] for name in ("uid", "resourceVersion")}
-        patch = {"metadata": preconditions, "status": changed}
+        patch = if_unchanged(body, {"status": changed})
         try:
             written = await self._kube.merge(
                 LORA_ADAPTERS, *entry.resource.key, patch, manager=OPERATOR_MANAGER, sub="status"

@@ -10,6 +10,7 @@ from penstock.clients.kubernetes.resources import MODEL_ROUTES
 from penstock.clients.machine.clock import unix_time
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.field_managers import OPERATOR_MANAGER
+from penstock.core.formats.json_merge import if_unchanged
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.name_claims import order_of_objects
 from penstock.core.observed.name_index import NameIndex
@@ -114,7 +115,7 @@ class RouteStatuses:
         self._changed.set()
 
     async def _write(self, route: Object, inputs: RouteInputs) -> None:
-        before, metadata = route.get("status", {}), route["metadata"]
+        before = route.get("status", {})
         if inputs.applied is None and "conditions" in before:
             return  # what the leader before wrote stays until the gateways have been asked
         claim = inputs.names.get(("ModelRoute", *key_of(route)))
@@ -123,9 +124,7 @@ class RouteStatuses:
         after = route_status(route, inputs, timestamp(unix_time()))
         if {name: before.get(name) for name in after} == after:
             return
-        # The patch fails if the route was replaced or changed meanwhile.
-        preconditions = {name: metadata[name] for name in ("uid", "resourceVersion")}
-        patch = {"metadata": preconditions, "status": after}
+        patch = if_unchanged(route, {"status": after})
         try:
             await self._kube.merge(
                 MODEL_ROUTES, *key_of(route), patch, manager=OPERATOR_MANAGER, sub="status"

@@ -7,7 +7,7 @@ from penstock.clients.kubernetes.events import EventRecorder
 from penstock.clients.kubernetes.informer import Key
 from penstock.clients.kubernetes.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
 from penstock.controller.process.field_managers import OPERATOR_MANAGER, STATE_MANAGER
-from penstock.core.formats.json_merge import merged
+from penstock.core.formats.json_merge import if_unchanged, merged
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.state_record import ANNOTATION, StateRecord
 from penstock.core.reconcile.status_events import new_events
@@ -43,10 +43,7 @@ class StatusWriter:
         }
         if not changed:
             return True
-        # The uid and the resource version make the patch fail if the service was replaced or changed
-        # meanwhile, as this status may be out of date then.
-        preconditions = {name: body["metadata"][name] for name in ("uid", "resourceVersion")}
-        patch = {"metadata": preconditions, "status": changed}
+        patch = if_unchanged(body, {"status": changed})  # this status may be out of date then
         try:
             await self._kube.merge(
                 INFERENCE_SERVICES, *key, patch, manager=OPERATOR_MANAGER, sub="status"

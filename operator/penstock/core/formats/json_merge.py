@@ -27,3 +27,9 @@ def difference(stored: Any, wanted: Any) -> Any:
         elif stored[name] != value:
             patch[name] = difference(stored[name], value)
     return patch
+
+
+def if_unchanged(stored: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch, which fails once the object is another one, or has changed since it was stored."""
+    precondition = {name: stored["metadata"][name] for name in ("uid", "resourceVersion")}
+    return merged(patch, {"metadata": precondition})  # type: ignore[no-any-return]
