@@ -54,9 +54,9 @@ PARTS: Mapping[str, tuple[str, str, Any]] = {
     "backlog": (f"{LAW}.backlog", "Backlog.standing", _nothing_stands),
     "end of the window at a change": (f"{LAW}.arrivals", "CHANGE", inf),
     "measured dispersion": (f"{LAW}.arrivals", "Arrivals._dispersion", _first_dispersion),
-    "scale-up delay": (f"{LAW}.rule", "SCALE_UP_DELAY", 0.0),
-    "spare": (f"{LAW}.rule", "SPARE", 0.0),
-    "growth kept": (f"{LAW}.rule", "GROWTH_KEPT_S", 0.0),
+    "scale-up delay": (f"{LAW}.steps", "SCALE_UP_DELAY", 0.0),
+    "spare": (f"{LAW}.steps", "SPARE", 0.0),
+    "growth kept": (f"{LAW}.steps", "GROWTH_KEPT_S", 0.0),
 }
 
 

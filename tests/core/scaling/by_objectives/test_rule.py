@@ -15,7 +15,7 @@ from tests.core.scaling.by_objectives.world import (
 )
 
 from penstock.core.scaling.by_objectives.outcomes import MOST_LOSS
-from penstock.core.scaling.by_objectives.rule import (
+from penstock.core.scaling.by_objectives.steps import (
     GROWTH_KEPT_S,
     MAX_GROWTH,
     SCALE_UP_DELAY,

@@ -6,7 +6,7 @@ import pytest
 from tests.core.scaling.by_objectives.world import RULE, STARTUP_S, World, gateway, needed, note
 
 from penstock.core.scaling.by_objectives.record import Learned
-from penstock.core.scaling.by_objectives.rule import GROWTH_KEPT_S, SPARE
+from penstock.core.scaling.by_objectives.steps import GROWTH_KEPT_S, SPARE
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import Missing, PodView
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.core.scaling.by_objectives.rule import SWAP_DELAY_S, Sizing
+from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.steps import SWAP_DELAY_S
 from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds
