@@ -63,7 +63,7 @@ class Leader:
         self._kube = kube
         self._configuration = configuration
         self._settings = settings
-        self._endpoints = endpoints
+        self._failures, self._operator_metrics = endpoints.failures, endpoints.metrics
         self._stop = stop
         self._services: dict[Key, Object] = {}
         self._queue = WorkQueue(self._reconcile, endpoints.failures, endpoints.metrics)
@@ -83,13 +83,7 @@ class Leader:
         self._judge = self._make_judge()
         self._reconciler = self._make_reconciler()
         self._route_statuses = self._make_route_statuses()
-        self._engine_policies = EnginePolicies(
-            kube,
-            settings,
-            services=self._watches.services,
-            failures=endpoints.failures,
-            restarted=endpoints.metrics.count_watch_restart,
-        )
+        self._engine_policies = self._make_engine_policies()
         self._adapter_placer = self._make_adapter_placer()
         endpoints.metrics.add_collector(AdapterMetrics(self._adapter_placer))
 
@@ -103,7 +97,7 @@ class Leader:
         Nothing is written after this returns or raises.
         """
         logger.info("leading")
-        self._endpoints.metrics.leading.set(1)
+        self._operator_metrics.leading.set(1)
         self._metrics.is_leading = True
         try:
             async with asyncio.TaskGroup() as group:
@@ -141,13 +135,11 @@ class Leader:
                 await asyncio.sleep(RESYNC_S)
 
     def _targets(self) -> list[ScaleTarget]:
-        return scale_targets(
-            self._services, *self._watches.children.snapshot(), self._endpoints.failures
-        )
+        return scale_targets(self._services, *self._watches.children.snapshot(), self._failures)
 
     def _cases(self) -> list[CanaryCase]:
         children = self._watches.children.snapshot()
-        of_services = canary_cases(self._services, *children, self._endpoints.failures)
+        of_services = canary_cases(self._services, *children, self._failures)
         return of_services + self._adapter_placer.rollouts.cases()
 
     def _judged(self, key: Key) -> None:
@@ -155,14 +147,14 @@ class Leader:
             self._queue.add(key)
 
     def _child_changed(self, service: Key) -> None:
-        self._endpoints.metrics.watch_events.inc()
+        self._operator_metrics.watch_events.inc()
         if self._watches.children.is_synced:
             self._queue.add(service)
         else:  # all children are listed, of all services
             self._queue.add_routine(service)
 
     def _service_changed(self, key: Key, body: Object, is_gone: bool) -> None:
-        self._endpoints.metrics.watch_events.inc()
+        self._operator_metrics.watch_events.inc()
         known = self._services.pop(key, None)
         if not is_gone:
             self._metrics.observe_change(key, known, body)
@@ -189,20 +181,20 @@ class Leader:
     def _make_observer(self) -> Observer:
         server = self._settings.prometheus
         fallback = None if server is None else PrometheusScraper(server, steady)
-        return Observer(self._scraper, self._watches.gateways, self._endpoints.failures, fallback)
+        return Observer(self._scraper, self._watches.gateways, self._failures, fallback)
 
     def _make_metrics(self) -> ServiceMetrics:
         metrics = ServiceMetrics(
             services=lambda: self._services,
             children=self._watches.children.snapshot,
             reading=self._observer.reading,
-            failures=self._endpoints.failures,
+            failures=self._failures,
         )
-        self._endpoints.metrics.add_collector(metrics)
+        self._operator_metrics.add_collector(metrics)
         return metrics
 
     def _make_scaler(self, recorder: Recorder) -> Scaler:
-        failures = self._endpoints.failures
+        failures = self._failures
         return Scaler(
             self._observer,
             ObjectiveScaler(LearnedStateStore(self._kube), recorder, failures),
@@ -222,7 +214,7 @@ class Leader:
             services=lambda: self._services,
             cases=self._cases,
             changed=self._judged,
-            failures=self._endpoints.failures,
+            failures=self._failures,
         )
 
     def _make_reconciler(self) -> Reconciler:
@@ -251,9 +243,18 @@ class Leader:
             adapters=lambda: self._adapter_placer.adapters,
             names=lambda: self._names.index,
             applied=self._observer.applied_route_generations,
-            failures=self._endpoints.failures,
+            failures=self._failures,
             changed=partial(self._names.update, "ModelRoute"),
-            restarted=self._endpoints.metrics.count_watch_restart,
+            restarted=self._operator_metrics.count_watch_restart,
+        )
+
+    def _make_engine_policies(self) -> EnginePolicies:
+        return EnginePolicies(
+            self._kube,
+            self._settings,
+            services=self._watches.services,
+            failures=self._failures,
+            restarted=self._operator_metrics.count_watch_restart,
         )
 
     def _make_adapter_placer(self) -> AdapterPlacer:
@@ -269,10 +270,10 @@ class Leader:
                 counts=self._observer.adapter_counts,
                 rollouts=RolloutSources(self._judge.judgement, self._observer.applied_generations),
             ),
-            self._endpoints.failures,
+            self._failures,
             namespace=self._settings.watch_namespace,
             changed=partial(self._names.update, "LoraAdapter"),
-            restarted=self._endpoints.metrics.count_watch_restart,
+            restarted=self._operator_metrics.count_watch_restart,
         )
 
 

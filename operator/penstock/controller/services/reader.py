@@ -79,13 +79,14 @@ class ServiceReader:
         status = record.restored(stored_status(body))
         rollout = RolloutState.of(status, now_s)
         history = (*map(Revision.of, records), *_orphaned_revisions(stored))
-        deployments = tuple(
-            ObservedDeployment.of(each) for each in await self._owned(DEPLOYMENTS, spec, leftovers)
-        )
+        owned = await self._owned(DEPLOYMENTS, spec, leftovers)
+        deployments = tuple(map(ObservedDeployment.of, owned))
         pods, _ = await self._kube.list(PODS, spec.namespace, labelSelector=_selector(spec))
         budgets = await self._budgets(spec.namespace)
         is_canary = rollout is not None and rollout.strategy == "Canary" and not rollout.is_settled
         jobs = await self._owned(JOBS, spec, leftovers) if is_canary else []
+        serving = [pod for pod in pods if pod["metadata"]["labels"].get(ROLE_LABEL) == SERVE]
+        budget = engines_budget_name(spec.name)
         observed = ObservedState(
             deployments=deployments,
             pods=own_pods(map(ObservedPod.of, pods), deployments, spec.uid, spec.created_at),
@@ -97,14 +98,9 @@ class ServiceReader:
             stored_total=status.get("desiredReplicas"),
             state_holder=record.holder,
             stored_refusal=refusal_of(status),
-            jobs=tuple(ObservedJob.of(job) for job in jobs),
+            jobs=tuple(map(ObservedJob.of, jobs)),
             leftovers=frozenset(leftovers),
-            budget=ObservedBudget.of(
-                budgets,
-                engines_budget_name(spec.name),
-                spec.uid,
-                [pod for pod in pods if pod["metadata"]["labels"].get(ROLE_LABEL) == SERVE],
-            ),
+            budget=ObservedBudget.of(budgets, budget, spec.uid, serving),
         )
         return self.with_spec(observed, body, spec), record
 

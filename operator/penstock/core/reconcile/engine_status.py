@@ -43,20 +43,9 @@ def engine_status(
     the spec's revision, with what engines decided themselves. A value is None where none of these knows it,
     or where variants differ in it.
     """
-    runtime = spec.settings.get("runtime.type", PENSTOCK)
-    if runtime == CUSTOM:
+    if spec.settings.get("runtime.type") == CUSTOM:
         return None
-    found = _measured(readings)
-    if runtime == PENSTOCK:
-        found = {**PENSTOCK_DEFAULTS, **_derived(preflights, previous.get("engine") or {}), **found}
-    settings = {**DEFAULTS, **found, **spec.settings}
-    if settings["engine.dtype"] in (None, AUTO):
-        settings["engine.dtype"] = found.get("engine.dtype") or AUTO
-    if settings["engine.kvCache.dtype"] == AUTO:
-        of_weights = settings["engine.dtype"] if runtime == PENSTOCK else AUTO
-        settings["engine.kvCache.dtype"] = (
-            found.get("engine.kvCache.dtype", AUTO) if of_weights == AUTO else of_weights
-        )
+    settings = _effective(spec.settings, preflights, previous.get("engine") or {}, readings)
     return {
         "device": _only({placed.resources.device for placed in spec.placed.values()}),
         "maxModelLen": settings.get("engine.maxModelLen"),
@@ -76,6 +65,28 @@ def engine_status(
             numSpeculativeTokens=settings.get("engine.speculative.numSpeculativeTokens"),
         ),
     }
+
+
+def _effective(
+    wanted: Settings,
+    preflights: Collection[ObservedPod],
+    before: Object,
+    readings: Collection[EngineReading],
+) -> Settings:
+    """The settings of the spec over those that engines have or choose. before: as in `_derived`."""
+    is_penstock = wanted.get("runtime.type", PENSTOCK) == PENSTOCK
+    found = _measured(readings)
+    if is_penstock:
+        found = {**PENSTOCK_DEFAULTS, **_derived(preflights, before), **found}
+    settings = {**DEFAULTS, **found, **wanted}
+    if settings["engine.dtype"] in (None, AUTO):
+        settings["engine.dtype"] = found.get("engine.dtype") or AUTO
+    if settings["engine.kvCache.dtype"] == AUTO:
+        of_weights = settings["engine.dtype"] if is_penstock else AUTO
+        settings["engine.kvCache.dtype"] = (
+            found.get("engine.kvCache.dtype", AUTO) if of_weights == AUTO else of_weights
+        )
+    return settings
 
 
 def _measured(readings: Collection[EngineReading]) -> Settings:

@@ -46,7 +46,7 @@ def render(
     """
     state = plan.rollout
     gates = _gates(observed, state, previous, metrics)
-    pods = _engines(observed)
+    shown = _kept("evidence", state, previous) if evidence is None else list(evidence)
     current = conditions(spec, observed, plan, scaling, gates)
     return {
         "observedGeneration": spec.generation,
@@ -58,15 +58,11 @@ def render(
         "traffic": as_traffic(plan.shares),
         "mirror": plan.mirror and _as_mirror(plan.mirror),
         "trafficGeneration": plan.generation,
-        "rollout": state.as_object()
-        | {
-            "evidence": _kept("evidence", state, previous) if evidence is None else list(evidence),
-            "gates": gates,
-        },
+        "rollout": state.as_object() | {"evidence": shown, "gates": gates},
         "engine": engine_status(spec, observed.preflights(plan.revision), previous, readings),
         "desiredReplicas": plan.total,
         **replica_counts(observed),
-        "variants": _variants(spec, pods),
+        "variants": _variants(spec, _engines(observed)),
         # The scale subresource: an autoscaler averages the pods that it counts.
         "selector": f"{SERVICE_LABEL}={spec.name},{ROLE_LABEL}={SERVE}",
         "conditions": as_objects(current, previous, spec.generation, now),

@@ -55,7 +55,12 @@ EXTRA_FLAGS: Mapping[str, str] = {
 
 def page() -> str:
     """The page, in Markdown."""
-    lines = [
+    return "\n".join([*_field_section(), *_flag_sections()]) + "\n"
+
+
+def _field_section() -> Iterator[str]:
+    """The fields, and their flags."""
+    yield from (
         "# Engine flags",
         "",
         "Generated from `operator/penstock/core/runtimes` by `penstock docs`; do not edit.",
@@ -67,10 +72,14 @@ def page() -> str:
         "",
         "| field | Penstock | VLLM |",
         "| --- | --- | --- |",
-    ]
-    lines += [f"| `{path}` | {own} | {of_vllm} |" for path, own, of_vllm in FIELDS_OUTSIDE_ENGINE]
-    lines += _field_rows()
-    lines += [
+        *(f"| `{path}` | {own} | {of_vllm} |" for path, own, of_vllm in FIELDS_OUTSIDE_ENGINE),
+        *_field_rows(),
+    )
+
+
+def _flag_sections() -> Iterator[str]:
+    """The flags without a field, and those that are reserved."""
+    yield from (
         "",
         "Flags without a field can be arguments in `spec.engine.extraArgs`. A flag that has a field is "
         "refused there; the message names the field.",
@@ -91,8 +100,7 @@ def page() -> str:
         "| flag | why |",
         "| --- | --- |",
         *_rows(penstock.RUNTIME.reserved_flags.items()),
-    ]
-    return "\n".join(lines) + "\n"
+    )
 
 
 def _field_rows() -> Iterator[str]:

@@ -8,6 +8,7 @@ from penstock.core.adapters.load_failures import LoadFailure, is_refused_by_all
 from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.adapters.route import (
     DRAIN_AFTER_S,
+    AdapterDecision,
     DrainCopy,
     Load,
     Refuse,
@@ -102,30 +103,7 @@ class AdapterCopies:
         is_refused = is_refused_by_all(len(refusals), len(endpoints))
         if not is_refused:
             endpoints = [each for each in endpoints if each.pod not in refusals]
-        replicas = self._replicas(service, endpoints, tokens)
-        able = {endpoint.pod for endpoint in endpoints}
-        rest = [each for each in service.endpoints if each.pod not in able]
-        others = self._replicas(service, rest, tokens)
-        snapshot = self._snapshots.current
-        versions = snapshot.adapter_versions(service.key)
-        demand = self._estimate_demand(service.key)
-        shown = snapshot.adapter_demand(service.key) if waited_s >= DRAIN_AFTER_S else {}
-        counted = self._counted.setdefault(service.key, ServiceCopies())
-        # Queued requests have claims too: otherwise two adapters that wait for the same busy engine would
-        # unload each other.
-        stats = self._stats.of_service(service.key)
-        claimed = {each.pod: ClaimedCopies(stats, each.pod) for each in replicas}
-        decision = route_adapter(
-            adapter.engine_name,
-            replicas,
-            versions,
-            demand,
-            waited_s,
-            others,
-            shown,
-            counted,
-            claimed,
-        )
+        decision = self._decide(adapter, service, endpoints, tokens, waited_s)
         if isinstance(decision, DrainCopy):
             self.residency.drain_copy(decision.pod, decision.engine_name)
             return Wait(decision.reason)
@@ -135,6 +113,34 @@ class AdapterCopies:
             return tuple(each for each in endpoints if each.pod in decision.pods)
         (endpoint,) = (each for each in endpoints if each.pod == decision.pod)
         return self._load_or_send(adapter, endpoint, decision, refusals if is_refused else {})
+
+    def _decide(
+        self,
+        adapter: Adapter,
+        service: Service,
+        endpoints: Sequence[Endpoint],
+        tokens: Tokens,
+        waited_s: float,
+    ) -> AdapterDecision:
+        """Decide as all gateways do. Arguments: those of `choose`, without engines that refuse to load it."""
+        key, snapshot = service.key, self._snapshots.current
+        replicas = self._replicas(service, endpoints, tokens)
+        able = {endpoint.pod for endpoint in endpoints}
+        rest = [each for each in service.endpoints if each.pod not in able]
+        # Queued requests have claims too: otherwise two adapters that wait for the same busy engine would
+        # unload each other.
+        stats = self._stats.of_service(key)
+        return route_adapter(
+            adapter.engine_name,
+            replicas,
+            snapshot.adapter_versions(key),
+            self._estimate_demand(key),
+            waited_s,
+            others=self._replicas(service, rest, tokens),
+            shown_demand=snapshot.adapter_demand(key) if waited_s >= DRAIN_AFTER_S else {},
+            counted=self._counted.setdefault(key, ServiceCopies()),
+            claimed={each.pod: ClaimedCopies(stats, each.pod) for each in replicas},
+        )
 
     def _load_or_send(
         self,
