@@ -30,49 +30,44 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServiceInputs:
-    """Inputs of one pass over a service.
+    """Inputs of one pass over a service."""
 
-    versions: of the accepted adapters. unread: names in engines of those that no engine has read yet. errors:
-    failed loads that the statuses show, by name and pod. ready: names of all pods that take adapters. pods:
-    those whose copies are known, with the copies that the engines list. counts: of gateways, by name in
-    engines; None while no gateway has been asked. shown_per_s: demand by name as the statuses show it.
-    """
-
-    versions: Sequence[AdapterVersion]
-    unread: Sequence[str]
+    versions: Sequence[AdapterVersion]  # of the accepted adapters
+    unread: Sequence[str]  # names in engines of those that no engine has read yet
+    # Failed loads that the statuses show, by name and pod
     errors: Mapping[str, Mapping[str, LoadError]]
-    ready: frozenset[str]
+    ready: frozenset[str]  # names of all pods that take adapters
+    # Those whose copies are known, with the copies that the engines list
     pods: Mapping[Key, LoraPod]
     listed: Mapping[Key, Copies]
+    # Of gateways, by name in engines; None while no gateway has been asked
     counts: Mapping[str, AdapterCounts] | None
-    shown_per_s: Mapping[str, float]
+    shown_per_s: Mapping[str, float]  # demand by name as the statuses show it
 
 
 @dataclass(slots=True)
 class AdapterService:
-    """The adapters of one service.
-
-    backoff: of versions whose last load failed, by name in engines. It holds for all pods, or, if one has a
-    copy, for those that did not load it. errors: of these versions, by name and pod. known:
-    names whose stored errors have been read. replicas: pods with their copies, at the last pass. at_s: time
-    of the last pass. num_loads, num_failed_loads, num_unloads: since this process leads. pinned: names
-    of pinned versions. load_failures: failed loads by gateways, by name, at the last pass; None before the
-    first. lost: versions that a gateway could not load since then. One load here says why.
-    """
+    """The adapters of one service."""
 
     changes: CopyChanges
     demand_state: DemandState | None = None
+    # Versions whose last load failed, by name in engines. It holds for all pods, or, if one has a copy,
+    # for those that did not load it.
     backoff: Mapping[str, LoadFailure] = field(default_factory=dict)
+    # Failed loads of the versions in backoff, by name and pod
     errors: dict[str, dict[str, LoadError]] = field(default_factory=dict)
-    known: frozenset[str] = frozenset()
-    replicas: tuple[AdapterReplica, ...] = ()
+    known: frozenset[str] = frozenset()  # names whose stored errors have been read
+    replicas: tuple[AdapterReplica, ...] = ()  # pods with their copies, at the last pass
     plan: PlacementPlan = field(default_factory=PlacementPlan)
-    at_s: float = 0.0
+    at_s: float = 0.0  # time of the last pass
+    # num_loads, num_failed_loads, num_unloads: since this process leads
     num_loads: int = 0
     num_failed_loads: int = 0
     num_unloads: int = 0
-    pinned: frozenset[str] = frozenset()
+    pinned: frozenset[str] = frozenset()  # names of pinned versions
+    # Failed loads by gateways, by name, at the last pass; None before the first
     load_failures: Mapping[str, int] | None = None
+    # Versions that a gateway could not load since then. One load here says why.
     lost: set[str] = field(default_factory=set)
 
     @property

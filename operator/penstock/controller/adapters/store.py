@@ -19,19 +19,15 @@ NO_COUNTS = AdapterCounts()
 
 @dataclass(slots=True)
 class StoredAdapter:
-    """A LoraAdapter. resource: with the version of the spec. served: with the one that has the traffic.
-
-    engine_name: of the served version. is_resolved: whether an engine has read it, by the status. errors: its
-    failed loads by pod, by the status. demand: as the status shows it; None until gateways have been asked.
-    """
+    """A LoraAdapter."""
 
     body: Object
-    resource: AdapterResource
-    served: AdapterResource
-    engine_name: str
-    is_resolved: bool
-    errors: Mapping[str, LoadError]
-    demand: ShownDemand | None = None
+    resource: AdapterResource  # with the version of the spec
+    served: AdapterResource  # with the one that has the traffic
+    engine_name: str  # of the served version
+    is_resolved: bool  # whether an engine has read it, by the status
+    errors: Mapping[str, LoadError]  # its failed loads by pod, by the status
+    demand: ShownDemand | None = None  # as the status shows it; None until gateways have been asked
 
     def count(self, counts: Mapping[str, AdapterCounts], now_s: float) -> None:
         """Update the demand. counts: of gateways, by name in engines. now_s: Unix time."""

@@ -22,24 +22,18 @@ MIRROR_PHASE: Phase = "Mirroring"
 
 @dataclass(frozen=True, slots=True)
 class CanaryCase:
-    """A canary to judge, as observed in this tick: a revision of a service, or a version of an adapter.
+    """A canary to judge, as observed in this tick: a revision of a service, or a version of an adapter."""
 
-    key: of the service, or as `adapter_key`. service: name of the InferenceService. spec: settings. owner: of
-    the stored trial. trial_id: differs if the revision is rolled out again. revision: the canary's. stable:
-    the revision that it is compared with. sides: arms of the canary and of the control. faults: counted on
-    the canary's pods. is_mirrored: whether the canary gets only copies of requests.
-    """
-
-    key: Key
-    service: str
-    spec: CanarySpec
-    owner: RecordOwner
-    trial_id: str
-    revision: str
-    stable: str
-    sides: ComparedArms
-    faults: Faults
-    is_mirrored: bool = False
+    key: Key  # of the service, or as `adapter_key`
+    service: str  # name of the InferenceService
+    spec: CanarySpec  # settings
+    owner: RecordOwner  # of the stored trial
+    trial_id: str  # differs if the revision is rolled out again
+    revision: str  # the canary's
+    stable: str  # the revision that it is compared with
+    sides: ComparedArms  # arms of the canary and of the control
+    faults: Faults  # counted on the canary's pods
+    is_mirrored: bool = False  # whether the canary gets only copies of requests
 
     @property
     def placeholders(self) -> dict[str, str]:

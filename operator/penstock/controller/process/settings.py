@@ -9,23 +9,19 @@ from penstock.core.spec.service import Object
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of the operator process.
+    """Settings of the operator process."""
 
-    identity: this replica's name in the Lease. engine_image: image of engine pods. namespace: namespace
-    of the Lease and the gateways. host, port: address for probes and metrics. metrics_hosts: Prometheus
-    servers that canaries' metric queries may use. prometheus: fallback for engines that cannot be
-    scraped. watch_namespace: namespace whose services are operated; None: all namespaces. limits: on the
-    pods of services. engines_from: peers that may connect to engines besides gateways and operators; None:
-    no NetworkPolicy restricts engines.
-    """
-
-    identity: str
-    engine_image: str
-    namespace: str
+    identity: str  # this replica's name in the Lease
+    engine_image: str  # image of engine pods
+    namespace: str  # namespace of the Lease and the gateways
+    # host, port: address for probes and metrics
     host: str
     port: int
-    metrics_hosts: tuple[str, ...] = ()
-    prometheus: Server | None = None
+    metrics_hosts: tuple[str, ...] = ()  # Prometheus servers that canaries' metric queries may use
+    prometheus: Server | None = None  # fallback for engines that cannot be scraped
+    # Namespace whose services are operated; None: all namespaces
     watch_namespace: str | None = None
-    limits: PodLimits = DEFAULT_LIMITS
+    limits: PodLimits = DEFAULT_LIMITS  # on the pods of services
+    # Peers that may connect to engines besides gateways and operators; None: no NetworkPolicy restricts
+    # engines
     engines_from: tuple[Object, ...] | None = None

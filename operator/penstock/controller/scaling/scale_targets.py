@@ -22,20 +22,18 @@ from penstock.core.spec.service import ENGINE_PORT, SERVE, ServiceSpec
 
 @dataclass(frozen=True, slots=True)
 class ScaleTarget:
-    """A service with the engines to scrape.
-
-    provisioned: replicas that its Deployments request; by_variant: the same for each variant, if the
-    spec has any. pods: engines that serve traffic, each with its host:port; they count for scaling.
-    fault_pods: engines of a rollout that are scraped for faults only. reported: the scaling report in
-    the status. unschedulable: variants with pods that no node has room for.
-    """
+    """A service with the engines to scrape."""
 
     service: ServiceSpec
-    provisioned: int
+    provisioned: int  # replicas that its Deployments request
+    # Engines that serve traffic, each with its host:port; they count for scaling
     pods: tuple[tuple[PodView, str], ...]
-    reported: ScalingReport | None
+    reported: ScalingReport | None  # the scaling report in the status
+    # Engines of a rollout that are scraped for faults only
     fault_pods: tuple[tuple[PodView, str], ...] = ()
+    # As provisioned, for each variant, if the spec has any
     by_variant: Mapping[str, int] = field(default_factory=dict)
+    # Variants with pods that no node has room for
     unschedulable: Mapping[str, UnscheduledPods] = field(default_factory=dict)
 
     @property

@@ -43,12 +43,9 @@ REQUESTING_STEPS = ("need", "queue", "up")
 
 @dataclass(slots=True)
 class _History:
-    """Counts of one service since this replica leads.
+    """Counts of one service since this replica leads."""
 
-    uid: of the service. One that is created again has another uid, and new counts.
-    """
-
-    uid: str
+    uid: str  # of the service. One that is created again has another uid, and new counts.
     phases: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(PHASES, 0)))
     reasons: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=lambda: Counter(up=0, down=0))

@@ -44,18 +44,16 @@ NAMES_RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Inputs and interim results of one reconcile. accepted: the spec in force. record: of the status.
-
-    scaling, judgement: the last results. events_s: delay after which Events of waiting pods are read again.
-    """
+    """Inputs and interim results of one reconcile."""
 
     key: Key
     body: Object
-    accepted: Accepted
-    record: StateRecord
+    accepted: Accepted  # the spec in force
+    record: StateRecord  # of the status
+    # scaling, judgement: the last results
     scaling: ScalingReport | None
     judgement: Judgement | None
-    events_s: float | None
+    events_s: float | None  # delay after which Events of waiting pods are read again
     now_s: float
 
     @property

@@ -19,22 +19,17 @@ MIN_POPULARITY_PER_S = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class AdapterCounts:
-    """Requests for one version of an adapter. Counters grow from the start of the gateway's process.
-
-    arrivals, work_tokens (prompt and output), misses (no resident copy at arrival), loads (that succeeded),
-    load_failures and failed are counters. in_flight (at engines) and waiting (for a copy, or for room on an
-    engine that has one) are gauges. load_s: seconds of these loads together, a counter.
-    """
+    """Requests for one version of an adapter. Counters grow from the start of the gateway's process."""
 
     arrivals: int = 0
-    work_tokens: int = 0
-    misses: int = 0
-    loads: int = 0
+    work_tokens: int = 0  # prompt and output
+    misses: int = 0  # without a resident copy at arrival
+    loads: int = 0  # that succeeded
     load_failures: int = 0
     failed: int = 0
-    load_s: float = 0.0
-    in_flight: int = 0
-    waiting: int = 0
+    load_s: float = 0.0  # of these loads together
+    in_flight: int = 0  # at engines; a gauge
+    waiting: int = 0  # for a copy, or for room on an engine that has one; a gauge
 
 
 NO_COUNTS = AdapterCounts()

@@ -9,39 +9,33 @@ from penstock.core.adapters.replica import AdapterReplica
 
 @dataclass(frozen=True, slots=True)
 class AdapterRecord:
-    """A version of an adapter after a placement. name: of the LoraAdapter.
+    """A version of an adapter after a placement."""
 
-    wanted: copies that the placement wants, and reason: why, as a sentence. has_copies: whether engines have
-    or get that many. counts: of all gateways. errors: message of the last failed load, by pod. retry_in_s:
-    time until the next load after a failure; 0 if there was none.
-    """
-
-    name: str
+    name: str  # of the LoraAdapter
     engine_name: str
-    wanted: int
-    has_copies: bool
-    reason: str
-    counts: AdapterCounts
+    wanted: int  # copies that the placement wants
+    has_copies: bool  # whether engines have or get as many
+    reason: str  # why it wants as many, as a sentence
+    counts: AdapterCounts  # of all gateways
     demand: AdapterDemand
+    # Message of the last failed load, by pod
     errors: Mapping[str, str] = field(default_factory=dict)
-    retry_in_s: float = 0.0
+    retry_in_s: float = 0.0  # time until the next load after a failure; 0 if there was none
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementRecord:
-    """The last placement of the adapters of a service, "namespace/name". Field names are the wire format.
-
-    at_s: Unix time, as all times of the demand. replicas: engines that take adapters, with the copies that
-    they list or that were sent to them. loads, unloads: (name in engines, pod) that the placement started.
-    num_loads, num_failed_loads, num_unloads: since this operator leads.
-    """
+    """The last placement of the adapters of a service, "namespace/name". Field names are the wire format."""
 
     service: str
-    at_s: float
+    at_s: float  # Unix time, as all times of the demand
+    # Engines that take adapters, with the copies that they list or that were sent to them
     replicas: tuple[AdapterReplica, ...]
     adapters: tuple[AdapterRecord, ...]
+    # loads, unloads: (name in engines, pod) that the placement started
     loads: tuple[tuple[str, str], ...] = ()
     unloads: tuple[tuple[str, str], ...] = ()
+    # num_loads, num_failed_loads, num_unloads: since this operator leads
     num_loads: int = 0
     num_failed_loads: int = 0
     num_unloads: int = 0

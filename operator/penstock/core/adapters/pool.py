@@ -65,36 +65,27 @@ class PoolStatus:
 
 @dataclass(frozen=True, slots=True)
 class PoolInputs:
-    """State of an adapter's spec, services and copies before a step.
+    """State of an adapter's spec, services and copies before a step."""
 
-    wanted: pool of the spec. parent: name of the adapter's service; has_parent: whether it exists. service:
-    name of the dedicated pool's InferenceService; has_service: whether it exists and is the adapter's.
-    conflict: why it cannot be created: another object has its name. unproven: why the parent's spec is no
-    spec for a new pool yet; empty if it is one. refusal: why the API server refused the last write.
-    is_accepted: whether the service takes the adapter. needed: engines that a dedicated pool needs to serve.
-    num_dedicated, num_shared: ready engines with the adapter in memory. stalled: why the dedicated pool makes
-    no progress; empty if it may. obstacle: what its engines wait for; empty if nothing is known. is_rolling:
-    whether a version is being rolled out. has_traffic_moved: whether all gateways apply the stored
-    generation, or are not waited for any more. now: RFC 3339.
-    """
-
-    wanted: Pool
-    parent: str
-    service: str
-    has_parent: bool = True
-    has_service: bool = False
-    conflict: str = ""
-    unproven: str = ""
-    refusal: str = ""
-    is_accepted: bool = True
-    needed: int = 1
+    wanted: Pool  # the one of the spec
+    parent: str  # name of the adapter's service
+    service: str  # name of the dedicated pool's InferenceService
+    has_parent: bool = True  # whether the parent exists
+    has_service: bool = False  # whether that one exists and is the adapter's
+    conflict: str = ""  # why that one cannot be created: another object has its name
+    unproven: str = ""  # why the parent's spec is no spec for a new pool yet; empty if it is one
+    refusal: str = ""  # why the API server refused the last write
+    is_accepted: bool = True  # whether the service takes the adapter
+    needed: int = 1  # engines that a dedicated pool needs to serve
+    # num_dedicated, num_shared: ready engines with the adapter in memory
     num_dedicated: int = 0
     num_shared: int = 0
-    stalled: str = ""
-    obstacle: str = ""
-    is_rolling: bool = False
+    stalled: str = ""  # why the dedicated pool makes no progress; empty if it may
+    obstacle: str = ""  # what its engines wait for; empty if nothing is known
+    is_rolling: bool = False  # whether a version is being rolled out
+    # Whether all gateways apply the stored generation, or are not waited for any more
     has_traffic_moved: bool = True
-    now: str = ""
+    now: str = ""  # RFC 3339
 
 
 @dataclass(frozen=True, slots=True)

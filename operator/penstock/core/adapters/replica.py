@@ -21,23 +21,21 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterReplica:
-    """An engine pod that takes adapters. pod: its name. slots: most adapters in its memory at once.
+    """An engine pod that takes adapters.
 
     Operator, gateway and simulator each make it, and have to say all that a rule may ask for.
-
-    copies: by the adapter's name in engines; those that nobody asked for count as well. load: work in
-    flight relative to the other pods, such as tokens or requests. loads_at_once: adapters that the engine
-    reads at the same time. side: revision and cohort; in a rollout of the service each side has requests of
-    its own. draining_copies: names of copies that take no new requests, to make room for another adapter.
-    backing_off_copies: names of copies that are not drained yet, as they were drained lately.
     """
 
-    pod: str
-    slots: int
+    pod: str  # name of the pod
+    slots: int  # most adapters in its memory at once
+    # By the adapter's name in engines; those that nobody asked for count as well
     copies: Mapping[str, Copy]
-    load: float
+    load: float  # work in flight relative to the other pods, such as tokens or requests
     is_draining: bool = False
-    loads_at_once: int
+    loads_at_once: int  # adapters that the engine reads at the same time
+    # Revision and cohort; in a rollout of the service each side has requests of its own
     side: str
+    # Names of copies that take no new requests, to make room for another adapter
     draining_copies: frozenset[str]
+    # Names of copies that are not drained yet, as they were drained lately
     backing_off_copies: frozenset[str]

@@ -10,22 +10,18 @@ from penstock.core.spec.service import Object
 
 @dataclass(frozen=True, slots=True)
 class AdapterResource:
-    """A LoraAdapter.
-
-    service: name of its InferenceService. model_name: the name that clients send. pool: the one that is to
-    serve it. bounds: of a dedicated pool.
-    """
+    """A LoraAdapter."""
 
     namespace: str
     name: str
     uid: str
     generation: int
     created_at: str
-    service: str
-    model_name: str
+    service: str  # name of its InferenceService
+    model_name: str  # the name that clients send
     version: AdapterVersion
-    pool: Pool = "Shared"
-    bounds: PoolBounds = DEFAULT_BOUNDS
+    pool: Pool = "Shared"  # the one that is to serve it
+    bounds: PoolBounds = DEFAULT_BOUNDS  # of a dedicated pool
 
     @property
     def key(self) -> tuple[str, str]:

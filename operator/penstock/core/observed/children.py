@@ -166,26 +166,22 @@ def own_pods(
 
 @dataclass(frozen=True, slots=True)
 class ObservedState:
-    """The children of a service and its stored status.
-
-    traffic, mirror: traffic shares and mirroring that were last published to gateways.
-    traffic_generation: number of their changes. stable_spec: spec of the stable revision; None if unknown.
-    stored_total: replicas for all of the traffic, as the status tells; None before the first.
-    state_holder: the revision whose ControllerRevision has the record of the rollout state. stored_refusal:
-    (reason, message) of the refusal that the status tells of the revision that is rolled out. devices:
-    nodes and ResourceSlices that say the memory of accelerators, of the kinds that were read.
-    """
+    """The children of a service and its stored status."""
 
     deployments: tuple[ObservedDeployment, ...] = ()
     pods: tuple[ObservedPod, ...] = ()
     history: tuple[Revision, ...] = ()
     rollout: RolloutState | None = None
+    # traffic, mirror: traffic shares and mirroring that were last published to gateways
     traffic: tuple[Share, ...] = ()
     mirror: RolloutMirror | None = None
-    traffic_generation: int = 0
-    stable_spec: ServiceSpec | None = None
+    traffic_generation: int = 0  # number of their changes
+    stable_spec: ServiceSpec | None = None  # spec of the stable revision; None if unknown
+    # Replicas for all of the traffic, as the status tells; None before the first
     stored_total: int | None = None
+    # The revision whose ControllerRevision has the record of the rollout state
     state_holder: str = ""
+    # (reason, message) of the refusal that the status tells of the revision that is rolled out
     stored_refusal: tuple[str, str] | None = None
     # Name of the service of the namespace that has the model name, if it is another one.
     name_taken_by: str | None = None
@@ -201,6 +197,7 @@ class ObservedState:
     # (kind, name) of children of a deleted service of the same name that still exist.
     leftovers: frozenset[tuple[str, str]] = frozenset()
     budget: ObservedBudget = field(default_factory=ObservedBudget)
+    # Nodes and ResourceSlices that say the memory of accelerators, of the kinds that were read
     devices: Mapping[Source, tuple[Object, ...]] = field(default_factory=dict)
 
     @property

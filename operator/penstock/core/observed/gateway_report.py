@@ -26,21 +26,19 @@ Arms = Mapping[str, Arm]
 
 @dataclass(frozen=True, slots=True)
 class GatewayReport:
-    """Statistics report of one gateway. Field names are the wire format.
-
-    started_s: when its counters started. services: statistics by service, "namespace/name". arms: canary
-    statistics by service and engine pod, for services with more than one revision or cohort; only engines
-    that still exist. obeys: traffic generation that the gateway applies, by service.
-    routes: generation of the spec that the gateway applies, by ModelRoute. adapters: counts of each version
-    of an adapter, by service and by name in engines.
-    """
+    """Statistics report of one gateway. Field names are the wire format."""
 
     version: Literal[9]
-    started_s: float
-    services: Mapping[str, GatewayReading]
+    started_s: float  # when its counters started
+    services: Mapping[str, GatewayReading]  # statistics by service, "namespace/name"
+    # Canary statistics by service and engine pod, for services with more than one revision or cohort; only
+    # engines that still exist
     arms: Mapping[str, Arms] = field(default_factory=dict)
+    # Traffic generation that the gateway applies, by service
     obeys: Mapping[str, int] = field(default_factory=dict)
+    # Generation of the spec that the gateway applies, by ModelRoute
     routes: Mapping[str, int] = field(default_factory=dict)
+    # Counts of each version of an adapter, by service and by name in engines
     adapters: CountsByService = field(default_factory=dict)
 
 

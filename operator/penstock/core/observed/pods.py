@@ -26,14 +26,7 @@ CREATING = (None, "ContainerCreating", "PodInitializing")
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
-    """A pod of an engine, a preflight or an evaluation.
-
-    trouble: (reason, message) if the pod cannot become ready without a change. created_at, ready_at,
-    unready_at: RFC 3339; ready_at is None while the pod is not ready, unready_at while it is. restarts: of
-    its container. is_out_of_memory: whether the container was last ended by an OOM kill. owner: uid of the
-    pod's controller. lost: why the pod failed for an external reason, such as an eviction; else empty.
-    is_creating: whether a node has the pod and none of its containers yet.
-    """
+    """A pod of an engine, a preflight or an evaluation."""
 
     name: str
     uid: str
@@ -43,18 +36,21 @@ class ObservedPod:
     is_ready: bool
     is_ending: bool
     phase: str
+    # (reason, message) if the pod cannot become ready without a change
     trouble: tuple[str, str] | None
     termination_message: str
+    # created_at, ready_at, unready_at: RFC 3339; ready_at is None while the pod is not ready, unready_at
+    # while it is
     created_at: str = ""
     ready_at: str | None = None
     unready_at: str | None = None
     cohort: str = ""
-    restarts: int = 0
-    is_out_of_memory: bool = False
-    owner: str = ""
+    restarts: int = 0  # of its container
+    is_out_of_memory: bool = False  # whether the container was last ended by an OOM kill
+    owner: str = ""  # uid of the pod's controller
     variant: str = ""
-    lost: str = ""
-    is_creating: bool = False
+    lost: str = ""  # why the pod failed for an external reason, such as an eviction; else empty
+    is_creating: bool = False  # whether a node has the pod and none of its containers yet
     template_hash: str = ""
 
     @property

@@ -29,25 +29,18 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class RolloutState:
-    """State of a rollout.
+    """State of a rollout."""
 
-    strategy: of the current or the last rollout. since_s: Unix time of the phase's start. reason: why it
-    started. stable: the revision that serves, or served until now. revision: the one being rolled out;
-    None if there is none. replicas: of the service when the rollout started. weight_percent: the canary's
-    earned share. command: the last user command read. rejected: not retried until the spec asks for
-    another.
-    """
-
-    strategy: Strategy
+    strategy: Strategy  # of the current or the last rollout
     phase: Phase
-    since_s: float
-    reason: str
-    stable: str | None
-    revision: str | None
-    replicas: int
-    weight_percent: int = 0
-    command: str = ""
-    rejected: Rejection | None = None
+    since_s: float  # Unix time of the phase's start
+    reason: str  # why the phase started
+    stable: str | None  # the revision that serves, or served until now
+    revision: str | None  # the one being rolled out; None if there is none
+    replicas: int  # of the service when the rollout started
+    weight_percent: int = 0  # the canary's earned share
+    command: str = ""  # the last user command read
+    rejected: Rejection | None = None  # not retried until the spec asks for another
 
     @property
     def is_settled(self) -> bool:

@@ -48,30 +48,24 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class AdapterState:
-    """State of an adapter on the engines that serve it.
+    """State of an adapter on the engines that serve it."""
 
-    refusal: why it is not accepted. num_engines: ready engines that may serve it. wanted: copies by the last
-    placement; None before the first. has_slot: whether an engine has or gets memory for all of them. is_full:
-    whether every slot has a pinned copy, so that requests cannot load it either. instances: by pod.
-    failure: of the last load. rank, size_bytes: of a copy in memory; None while there is none. pool: None if
-    it never had a dedicated pool. name_conflict: why its model name alone leads to another namespace; empty
-    if it does not. has_candidate_slot: as has_slot, of the version that is rolled out. can_answer: whether a
-    version gets the traffic, and an engine has read it.
-    """
-
-    refusal: Cause | None = None
-    num_engines: int = 0
-    wanted: int | None = None
-    has_slot: bool = True
+    refusal: Cause | None = None  # why it is not accepted
+    num_engines: int = 0  # ready engines that may serve it
+    wanted: int | None = None  # copies by the last placement; None before the first
+    has_slot: bool = True  # whether engines have or get memory for all wanted copies
+    # Whether every slot has a pinned copy, so that requests cannot load it either
     is_full: bool = False
-    instances: tuple[Instance, ...] = ()
-    failure: LoadError | None = None
+    instances: tuple[Instance, ...] = ()  # by pod
+    failure: LoadError | None = None  # of the last load
+    # rank, size_bytes: of a copy in memory; None while there is none
     rank: int | None = None
     size_bytes: int | None = None
-    pool: PoolStep | None = None
+    pool: PoolStep | None = None  # None if it never had a dedicated pool
+    # Why its model name alone leads to another namespace; empty if it does not
     name_conflict: str = ""
-    has_candidate_slot: bool = True
-    can_answer: bool = False
+    has_candidate_slot: bool = True  # as has_slot, of the version that is rolled out
+    can_answer: bool = False  # whether a version gets the traffic, and an engine has read it
 
     @property
     def loaded(self) -> int:

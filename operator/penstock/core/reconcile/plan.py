@@ -46,31 +46,25 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next rollout state and the writes to make. Fields that hold writes stand in their order.
+    """The next rollout state and the writes to make. Fields that hold writes stand in their order."""
 
-    revision: the spec's. generation: of shares and mirror, incremented with each change of them. total:
-    replicas that all of the traffic needs. wake_s: seconds until the next plan if nothing changes. larger:
-    by name of a pod to create, the pod to create if that one is forbidden.
-    waiting_for: what the phase waits for, in words; overdue: message about a phase that exceeded its
-    deadline and continues; else empty. details: the writes in words, for the log.
-    unread: kinds of objects that were not read and on which the arguments of a preflight depend.
-    """
-
-    revision: str
+    revision: str  # the spec's
     rollout: RolloutState
     shares: tuple[Share, ...]
     mirror: RolloutMirror | None = None
-    generation: int = 0
-    total: int = 0
-    wake_s: float | None = None
-    waiting_for: str = ""
-    overdue: str = ""
+    generation: int = 0  # of shares and mirror, incremented with each change of them
+    total: int = 0  # replicas that all of the traffic needs
+    wake_s: float | None = None  # seconds until the next plan if nothing changes
+    waiting_for: str = ""  # what the phase waits for, in words
+    overdue: str = ""  # message about a phase that exceeded its deadline and continues; else empty
     apply: tuple[Object, ...] = ()
     create: tuple[Object, ...] = ()
+    # By name of a pod to create, the pod to create if that one is forbidden
     larger: Mapping[str, Object] = field(default_factory=dict)
     scale: tuple[Scale, ...] = ()
     delete: tuple[Deletion, ...] = ()
-    details: tuple[str, ...] = field(default=())
+    details: tuple[str, ...] = field(default=())  # the writes in words, for the log
+    # Kinds of objects that were not read and on which the arguments of a preflight depend
     unread: frozenset[Source] = frozenset()
 
     @property

@@ -14,18 +14,16 @@ KV_LIMIT = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Request that waits at the gateway. prefill_tokens, kv_tokens: its load on an engine.
-
-    attributes: for scorers. adapter: name in engines of the adapter that it is for; empty: it is for the
-    base model.
-    """
+    """Request that waits at the gateway."""
 
     request_id: str
     arrival_s: float
     deadline_s: float
+    # prefill_tokens, kv_tokens: its load on an engine
     prefill_tokens: float
     kv_tokens: float
-    attributes: RequestAttributes
+    attributes: RequestAttributes  # for scorers
+    # Name in engines of the adapter that it is for; empty: it is for the base model
     adapter: str = ""
 
 

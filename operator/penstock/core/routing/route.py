@@ -62,20 +62,17 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class RouteRule:
-    """Rule of a route.
+    """Rule of a route."""
 
-    matches: conditions, one of which must hold; empty for every request. backends, adapters: services and
-    LoraAdapters of the same namespace, each with its weight. affinity_header: name in lower case; requests
-    with the same value of it stay with one backend, instead of those with the same `affinity`. timeout_s: of
-    a whole request.
-    """
-
-    matches: tuple[Match, ...]
+    matches: tuple[Match, ...]  # conditions, one of which must hold; empty for every request
+    # backends, adapters: services and LoraAdapters of the same namespace, each with its weight
     backends: tuple[tuple[str, int], ...]
     affinity: Affinity = "None"
+    # Name in lower case; requests with the same value of it stay with one backend, instead of those with the
+    # same `affinity`
     affinity_header: str | None = None
     mirrors: tuple[Mirror, ...] = ()
-    timeout_s: float | None = None
+    timeout_s: float | None = None  # of a whole request
     adapters: tuple[tuple[str, int], ...] = ()
 
     def applies(self, headers: Mapping[str, str], user: str | None) -> bool:

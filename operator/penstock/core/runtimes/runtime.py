@@ -73,32 +73,26 @@ def switch(path: str, flag: str) -> Argument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """A program that serves a model.
+    """A program that serves a model."""
 
-    name: the type in spec.runtime. image: of the container; None: the operator's --engine-image.
-    arguments: the flags of each setting. reserved_flags: flags that extraArgs may not have, each with the
-    reason. fixed_args: makes the arguments that depend on neither settings nor devices. device_flags: makes
-    those that depend on the pod's devices. environment: makes the container's variables. device_variables:
-    names of the variables that only pods on some devices have. startup_s: a container that is not ready
-    after this time is restarted. takes_extra_args: whether extraArgs are allowed. has_abbreviations: whether
-    the program accepts a prefix of a flag. refused_args: makes a sentence for each further argument that
-    extraArgs may not have.
-    """
-
-    name: str
+    name: str  # the type in spec.runtime
     command: tuple[str, ...]
-    arguments: tuple[Argument, ...]
-    reserved_flags: Mapping[str, str]
+    arguments: tuple[Argument, ...]  # the flags of each setting
+    reserved_flags: Mapping[str, str]  # flags that extraArgs may not have, each with the reason
+    # Makes the arguments that depend on neither settings nor devices
     fixed_args: Callable[[ServiceSpec], list[str]]
-    environment: Callable[[ServiceSpec], list[Object]]
+    environment: Callable[[ServiceSpec], list[Object]]  # makes the container's variables
+    # Names of the variables that only pods on some devices have
     device_variables: Collection[str] = ()
-    image: str | None = None
+    image: str | None = None  # of the container; None: the operator's --engine-image
     readiness_path: str
     liveness_path: str
-    startup_s: int = 600
-    takes_extra_args: bool = True
-    has_abbreviations: bool = False
+    startup_s: int = 600  # a container that is not ready after this time is restarted
+    takes_extra_args: bool = True  # whether extraArgs are allowed
+    has_abbreviations: bool = False  # whether the program accepts a prefix of a flag
+    # Makes the arguments that depend on the pod's devices
     device_flags: Callable[[ServiceSpec], list[str]] = field(default=lambda _: [])
+    # Makes a sentence for each further argument that extraArgs may not have
     refused_args: Callable[[Sequence[str]], Iterable[str]] = field(default=lambda _: ())
 
     def serve_args(self, spec: ServiceSpec) -> list[str]:

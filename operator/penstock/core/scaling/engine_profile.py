@@ -5,17 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineProfile:
-    """Profile of a replica. An iteration takes base_s plus the cost of each token and sequence in it.
-
-    max_batched_tokens: prompt and output tokens per iteration. max_sequences: concurrent sequences.
-    """
+    """Profile of a replica. An iteration takes base_s plus the cost of each token and sequence in it."""
 
     base_s: float
     prefill_token_s: float
     sequence_s: float
     kv_token_s: float
-    max_batched_tokens: int
-    max_sequences: int
+    max_batched_tokens: int  # prompt and output tokens per iteration
+    max_sequences: int  # concurrent sequences
     kv_capacity_tokens: int
 
     def iteration_s(self, prefill_tokens: float, sequences: float, kv_tokens: float) -> float:

@@ -10,18 +10,15 @@ from penstock.core.spec.service import Object
 
 @dataclass(frozen=True, slots=True)
 class ScalingReport:
-    """The last scaling decision on a service.
-
-    valid: whether metrics were available. at: time of the decision. trail: (step, replicas, note) of each
-    step. by_variant: replicas of each variant, if the service has any.
-    """
+    """The last scaling decision on a service."""
 
     desired: int
     reason: str
     reason_code: str
-    valid: bool
-    at: str
-    trail: tuple[tuple[str, int, str], ...]
+    valid: bool  # whether metrics were available
+    at: str  # time of the decision
+    trail: tuple[tuple[str, int, str], ...]  # (step, replicas, note) of each step
+    # Replicas of each variant, if the service has any
     by_variant: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -40,33 +40,28 @@ class CacheSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineReading:
-    """Metrics of an engine at `at_s`.
-
-    Gauges: running, waiting, kv_usage (0 to 1), prefill_tokens_pending (accepted, not yet computed).
-    Counters: prompt_tokens and cached_tokens of prompts with a first token, output_tokens, steps, finished
-    requests. output_tokens_finished: of finished requests only. busy_s: time in steps; None if the engine
-    does not report it. corrupted: requests with NaN logits; 0 if the engine does not check. max_num_seqs,
-    max_num_batched_tokens: limits of one step; None if the engine does not report them.
-    """
+    """Metrics of an engine at `at_s`. From prompt_tokens to itl_s they are counters, before that gauges."""
 
     at_s: float
     running: int
     waiting: int
-    kv_usage: float
+    kv_usage: float  # 0 to 1
     kv_capacity_tokens: int
-    prefill_tokens_pending: int
+    prefill_tokens_pending: int  # accepted, not yet computed
+    # prompt_tokens, cached_tokens: of prompts with a first token
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
     steps: int
-    finished: int
-    output_tokens_finished: int
+    finished: int  # requests
+    output_tokens_finished: int  # of finished requests only
     preemptions: int
     ttft_s: Histogram
     itl_s: Histogram
-    busy_s: float | None = None
-    corrupted: int = 0
+    busy_s: float | None = None  # time in steps; None if the engine does not report it
+    corrupted: int = 0  # requests with NaN logits; 0 if the engine does not check
     source: Source = "Engine"
+    # max_num_seqs, max_num_batched_tokens: limits of one step; None if the engine does not report them
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     cache: CacheSettings = CacheSettings()
@@ -83,30 +78,26 @@ class EngineReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayReading:
-    """Metrics of a service at `at_s`, summed over all gateways.
-
-    Gauges: queued (at the gateway, not sent), queued_prompt_tokens, in_flight (sent, not ended),
-    in_flight_prefill_tokens (of those without a first token, less expected prefix-cache hits),
-    oldest_wait_s. Counters: arrivals, prompt_tokens of all arrivals, ended, output_tokens of ended requests,
-    attended_tokens (sum over these tokens of the tokens before each), late (ended requests whose first token
-    missed its objective; without streaming, those that took longer than both objectives allow), shed, failed.
-    ttft_s and tpot_s as measured by the gateway for its clients.
-    """
+    """Metrics of a service at `at_s`, summed over all gateways. From arrivals on they are counters."""
 
     at_s: float
-    queued: int
+    queued: int  # at the gateway, not sent
     queued_prompt_tokens: int
-    in_flight: int
+    in_flight: int  # sent, not ended
+    # Of requests without a first token, less expected prefix-cache hits
     in_flight_prefill_tokens: int
     oldest_wait_s: float
     arrivals: int
-    prompt_tokens: int
+    prompt_tokens: int  # of all arrivals
     ended: int
-    output_tokens: int
-    attended_tokens: int
+    output_tokens: int  # of ended requests
+    attended_tokens: int  # sum over these tokens of the tokens before each
+    # Ended requests whose first token missed its objective; without streaming, those that took longer than
+    # both objectives allow
     late: int
     shed: int
     failed: int
+    # ttft_s, tpot_s: as measured by the gateway for its clients
     ttft_s: Histogram
     tpot_s: Histogram
 

@@ -17,24 +17,21 @@ class MirrorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanarySpec:
-    """Canary settings.
+    """Canary settings."""
 
-    alpha: probability that a canary equal to stable is ever aborted, over all tests. latency_tolerance:
-    relative regression of TTFT and TPOT that a promoted canary must stay below. error_tolerance,
-    violation_tolerance: the same for shares of requests, absolute. min_weight, max_weight: share of the
-    traffic. metrics: the user's metric gates. mirror: None for no mirroring.
-    """
-
-    alpha: float = 0.01
+    alpha: float = 0.01  # probability that a canary equal to stable is ever aborted, over all tests
+    # Relative regression of TTFT and TPOT that a promoted canary must stay below
     latency_tolerance: float = 0.10
+    # error_tolerance, violation_tolerance: the same for shares of requests, absolute
     error_tolerance: float = 0.01
     violation_tolerance: float = 0.05
+    # min_weight, max_weight: share of the traffic
     min_weight: float = 0.05
     max_weight: float = 0.50
     max_duration_s: float = 3600.0
     on_timeout: Literal["Rollback", "Promote"] = "Rollback"
-    metrics: tuple[MetricGate, ...] = ()
-    mirror: MirrorSpec | None = None
+    metrics: tuple[MetricGate, ...] = ()  # the user's metric gates
+    mirror: MirrorSpec | None = None  # None for no mirroring
 
     @property
     def log_tolerance(self) -> float:

@@ -48,21 +48,16 @@ class PinnedPods:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A revision in the history.
-
-    number: higher is later. recorded_fields: the parts of the spec that determine its pods. pods: None if an
-    earlier version of Penstock created it. was_stable: whether it ever had all of the traffic. is_orphan:
-    whether a deleted service of the same name left it without an owner.
-    """
+    """A revision in the history."""
 
     name: str
     uid: str
     revision: str
-    number: int
-    recorded_fields: Object
-    pods: PinnedPods | None = None
-    was_stable: bool = False
-    is_orphan: bool = False
+    number: int  # higher is later
+    recorded_fields: Object  # the parts of the spec that determine its pods
+    pods: PinnedPods | None = None  # None if an earlier version of Penstock created it
+    was_stable: bool = False  # whether it ever had all of the traffic
+    is_orphan: bool = False  # whether a deleted service of the same name left it without an owner
 
     @classmethod
     def of(cls, body: Object) -> "Revision":

@@ -13,22 +13,18 @@ _NAME = re.compile(rf"\$({'|'.join(NAMES)})\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricGate:
-    """A metric gate.
-
-    server: URL of a Prometheus. minimum, maximum: inclusive limits. initial_delay_s: before the first
-    measurement. failure_limit: number of failed measurements that are tolerated. no_data: effect of an empty
-    result.
-    """
+    """A metric gate."""
 
     name: str
-    server: str
+    server: str  # URL of a Prometheus
     query: str
+    # minimum, maximum: inclusive limits
     minimum: float = -math.inf
     maximum: float = math.inf
     interval_s: float = 60.0
-    initial_delay_s: float = 0.0
-    failure_limit: int = 0
-    no_data: NoData = "Hold"
+    initial_delay_s: float = 0.0  # before the first measurement
+    failure_limit: int = 0  # number of failed measurements that are tolerated
+    no_data: NoData = "Hold"  # effect of an empty result
 
     def query_for(self, names: Mapping[str, str]) -> str:
         """The query with the variables of NAMES, such as $service, replaced.

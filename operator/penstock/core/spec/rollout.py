@@ -46,25 +46,21 @@ class EvaluationSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutSpec:
-    """Rollout settings.
-
-    comparison: what a canary is compared with; FreshControl is a control of new pods of the stable
-    revision. promotion: of BlueGreen; Manual waits for a user. scale_down_delay_s: how long a BlueGreen
-    rollout keeps the old pods for a rollback. max_surge, max_unavailable: of Rolling. progress_deadline_s:
-    for pods that start. history: revisions that are remembered besides those in use. evaluation: of a
-    canary, where the user wants one.
-    """
+    """Rollout settings."""
 
     strategy: Strategy = "Rolling"
     canary: CanarySpec = field(default_factory=CanarySpec)
+    # What a canary is compared with; FreshControl is a control of new pods of the stable revision
     comparison: Comparison = "FreshControl"
-    promotion: Promotion = "Automatic"
+    promotion: Promotion = "Automatic"  # of BlueGreen; Manual waits for a user
+    # How long a BlueGreen rollout keeps the old pods for a rollback
     scale_down_delay_s: float = 300.0
+    # max_surge, max_unavailable: of Rolling
     max_surge: Amount = 1
     max_unavailable: Amount = 0
-    progress_deadline_s: float = 600.0
-    history: int = 10
-    evaluation: EvaluationSpec | None = None
+    progress_deadline_s: float = 600.0  # for pods that start
+    history: int = 10  # revisions that are remembered besides those in use
+    evaluation: EvaluationSpec | None = None  # of a canary, where the user wants one
 
     @property
     def has_control(self) -> bool:

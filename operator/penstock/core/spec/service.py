@@ -47,49 +47,35 @@ ScalingMode = Literal["Active", "DryRun", "External"]
 
 @dataclass(frozen=True, slots=True)
 class ScalingSpec:
-    """Scaling settings of a service.
-
-    kv_utilization_target: fraction of each replica's KV cache. queue_length_target: waiting requests per
-    replica. objectives: None to scale by KV-cache use. quota_priority: services with a higher one get scarce
-    accelerators first.
-    """
+    """Scaling settings of a service."""
 
     mode: ScalingMode
     min_replicas: int
     max_replicas: int
-    kv_utilization_target: float = 0.75
-    queue_length_target: int = 4
+    kv_utilization_target: float = 0.75  # fraction of each replica's KV cache
+    queue_length_target: int = 4  # waiting requests per replica
     scale_down_delay_s: float = 60.0
-    objectives: Objectives | None = None
-    quota_priority: int = 0
+    objectives: Objectives | None = None  # None to scale by KV-cache use
+    quota_priority: int = 0  # services with a higher one get scarce accelerators first
 
 
 @dataclass(frozen=True, slots=True)
 class VariantSpec:
-    """A kind of nodes that a service may run on.
-
-    price_per_hour: of one replica. accelerator_memory_bytes: of one accelerator; None: read from the nodes.
-    """
+    """A kind of nodes that a service may run on."""
 
     name: str
     resources: ResourceSpec
-    price_per_hour: float
+    price_per_hour: float  # of one replica
     min_replicas: int
     max_replicas: int
     node_selector: Object = field(default_factory=dict)
     tolerations: tuple[Object, ...] = ()
-    accelerator_memory_bytes: int | None = None
+    accelerator_memory_bytes: int | None = None  # of one accelerator; None: read from the nodes
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """Spec of a service.
-
-    settings: of engine, runtime and tracing. variants: kinds of nodes, each with its own resources instead
-    of the service's. external_replicas: replicas in scaling mode External. termination_grace_s: time in which
-    a pod must have terminated. recorded_fields: the parts of the user's spec that determine the pods, as
-    written. accelerator_memory_bytes: as in VariantSpec, for a service that is placed on a variant.
-    """
+    """Spec of a service."""
 
     namespace: str
     name: str
@@ -99,14 +85,17 @@ class ServiceSpec:
     model_name: str
     model_uri: str
     scaling: ScalingSpec
-    external_replicas: int
+    external_replicas: int  # replicas in scaling mode External
     resources: ResourceSpec = field(default_factory=ResourceSpec)
-    termination_grace_s: int = 45
-    settings: Settings = field(default_factory=dict)
+    termination_grace_s: int = 45  # time in which a pod must have terminated
+    settings: Settings = field(default_factory=dict)  # of engine, runtime and tracing
     template: Object = field(default_factory=dict)
     rollout: RolloutSpec = field(default_factory=RolloutSpec)
+    # The parts of the user's spec that determine the pods, as written
     recorded_fields: Object = field(default_factory=dict)
+    # Kinds of nodes, each with its own resources instead of the service's
     variants: tuple[VariantSpec, ...] = ()
+    # As in VariantSpec, for a service that is placed on a variant
     accelerator_memory_bytes: int | None = None
 
     @property

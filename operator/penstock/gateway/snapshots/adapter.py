@@ -12,33 +12,30 @@ from penstock.core.routing.weights import choose_by_key, choose_by_weight
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A LoraAdapter: a model name that the engines of a service answer with an adapter.
-
-    service: "namespace/name" of the service whose engines get the requests: `parent`, the one that the
-    adapter is for, or its dedicated pool. version: the one that a request gets. shares: of the versions
-    in the requests, during a rollout; empty: all requests get `version`. generation: of the shares; 0 while
-    no rollout is in progress. pool_generation: of `service`; 0 if the adapter never had a dedicated pool.
-    precedence: of its claim on the model name. demand: as its status shows it; a change of it alone is no
-    other snapshot. is_listed: whether GET /v1/models has it: it is not refused, and engines can
-    read it. engine_name, engine_names: of the version and of all versions in engines.
-    """
+    """A LoraAdapter: a model name that the engines of a service answer with an adapter."""
 
     kind: ClassVar[ClaimKind] = "LoraAdapter"
     namespace: str
     name: str
     served_name: str
     created_s: int
+    # "namespace/name" of the service whose engines get the requests: `parent`, the one that the adapter is
+    # for, or its dedicated pool
     service: str
-    version: AdapterVersion
+    version: AdapterVersion  # the one that a request gets
     parent: str = ""
+    # Shares of the versions in the requests, during a rollout; empty: all requests get `version`
     shares: tuple[VersionShare, ...] = ()
-    generation: int = 0
-    pool_generation: int = 0
-    precedence: Precedence = ESTABLISHED
+    generation: int = 0  # of the shares; 0 while no rollout is in progress
+    pool_generation: int = 0  # of `service`; 0 if the adapter never had a dedicated pool
+    precedence: Precedence = ESTABLISHED  # of its claim on the model name
+    # As its status shows it; a change of it alone is no other snapshot
     demand: AdapterDemand = field(default=NO_DEMAND, compare=False)
+    # Whether GET /v1/models has it: it is not refused, and engines can read it
     is_listed: bool = True
     key: str = field(init=False, repr=False, compare=False)
     full_name: str = field(init=False, repr=False, compare=False)
+    # engine_name, engine_names: of the version and of all versions in engines
     engine_name: str = field(init=False, repr=False, compare=False)
     engine_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
 

@@ -26,37 +26,32 @@ from penstock.gateway.snapshots.adapter import Adapter
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """An InferenceService of the snapshot.
-
-    created_s: since the epoch. weights: the traffic share of each side (revision and cohort), from the
-    status. generation: of those weights. endpoints: its ready engines. sides: by engine pod, ready or not.
-    terminating: engine pods that are being deleted. mirror: of its rollout. tenant_header: the header that
-    names the tenant, in lower case; empty if tenants are not distinguished. stalled: reason in one word why
-    no revision can serve before the spec is changed; empty if one may. is_scaled_to_zero: whether no engine
-    is wanted. lora_engines: by engine pod, those that take adapters; empty if no adapter is of the service.
-    adapter: name of the LoraAdapter whose dedicated pool it is; empty if it answers requests for its own
-    model name. precedence: of its claim on that name.
-    """
+    """An InferenceService of the snapshot."""
 
     kind: ClassVar[ClaimKind] = "InferenceService"
     namespace: str
     name: str
     served_name: str
-    created_s: int
+    created_s: int  # since the epoch
+    # The traffic share of each side (revision and cohort), from the status
     weights: Mapping[Side, int]
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[Endpoint, ...]  # its ready engines
     objectives: Objectives | None = None
-    sides: Mapping[str, Side] = field(default_factory=dict)
-    terminating: frozenset[str] = frozenset()
+    sides: Mapping[str, Side] = field(default_factory=dict)  # by engine pod, ready or not
+    terminating: frozenset[str] = frozenset()  # engine pods that are being deleted
     affinity: Affinity = "None"
-    generation: int = 0
-    mirror: RolloutMirror | None = None
+    generation: int = 0  # of the weights
+    mirror: RolloutMirror | None = None  # of its rollout
+    # The header that names the tenant, in lower case; empty if tenants are not distinguished
     tenant_header: str = ""
+    # Reason in one word why no revision can serve before the spec is changed; empty if one may
     stalled: str = ""
-    is_scaled_to_zero: bool = False
+    is_scaled_to_zero: bool = False  # whether no engine is wanted
+    # By engine pod, those that take adapters; empty if no adapter is of the service
     lora_engines: Mapping[str, LoraEngine] = field(default_factory=dict)
+    # Name of the LoraAdapter whose dedicated pool it is; empty if it answers requests for its own model name
     adapter: str = ""
-    precedence: Precedence = ESTABLISHED
+    precedence: Precedence = ESTABLISHED  # of its claim on the model name
 
     @property
     def is_mixed(self) -> bool:
@@ -75,10 +70,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A ModelRoute: a model name whose requests go to services of its namespace by rules.
-
-    generation: of the spec that the rules are from. precedence: of its claim on the model name.
-    """
+    """A ModelRoute: a model name whose requests go to services of its namespace by rules."""
 
     kind: ClassVar[ClaimKind] = "ModelRoute"
     namespace: str
@@ -86,8 +78,8 @@ class Route:
     served_name: str
     created_s: int
     rules: tuple[RouteRule, ...]
-    generation: int = 0
-    precedence: Precedence = ESTABLISHED
+    generation: int = 0  # of the spec that the rules are from
+    precedence: Precedence = ESTABLISHED  # of its claim on the model name
 
     @property
     def key(self) -> str:

@@ -33,20 +33,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class GatewayState:
-    """State of one gateway.
-
-    now: the monotonic clock. tracer: None if traces are not exported. open_requests, waiting_requests:
-    numbers by service. loop_lag_s: how late the event loop is.
-    """
+    """State of one gateway."""
 
     snapshots: SnapshotStore
     upstream: Upstream
     settings: GatewaySettings
     metrics: Metrics
     retry_budget: RetryBudget
-    now: Callable[[], float]
-    tracer: "RequestTracer | None" = None
+    now: Callable[[], float]  # the monotonic clock
+    tracer: "RequestTracer | None" = None  # None if traces are not exported
     cancel_scopes: set[CancellationScope] = field(default_factory=set)
+    # open_requests, waiting_requests: numbers by service
     open_requests: KeyedCount = field(default_factory=KeyedCount)
     waiting_requests: KeyedCount = field(default_factory=KeyedCount)
     unanswered: UnansweredAttempts = field(default_factory=UnansweredAttempts)
@@ -57,7 +54,7 @@ class GatewayState:
     mirror: RequestMirror = field(init=False)
     limits: RequestLimits = field(init=False)
     is_draining: bool = False
-    loop_lag_s: float = 0.0
+    loop_lag_s: float = 0.0  # how late the event loop is
     _scraped: Snapshot | None = None  # the snapshot at the last scrape
 
     def __post_init__(self) -> None:

@@ -12,27 +12,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class AccessLine:
-    """Facts about one request, for its line.
-
-    route: path of the API. service, model_route: "namespace/name". adapter: its version's name in engines;
-    empty: the request is for the base model. pod: the last one that was tried.
-    reason: why the response is not the engine's whole one; empty if it is. rejection: the metric's
-    word for it, if the error is the gateway's own. trace_id: empty if the request is not traced.
-    """
+    """Facts about one request, for its line."""
 
     request_id: str
-    route: str
+    route: str  # path of the API
+    # service, model_route: "namespace/name"
     service: str = ""
     model_route: str = ""
-    adapter: str = ""
+    adapter: str = ""  # its version's name in engines; empty: the request is for the base model
     revision: str = ""
-    pod: str = ""
+    pod: str = ""  # the last one that was tried
     num_attempts: int = 0
     is_stream: bool = False
     num_request_bytes: int = 0
-    reason: str = ""
-    rejection: str = ""
-    trace_id: str = ""
+    reason: str = ""  # why the response is not the engine's whole one; empty if it is
+    rejection: str = ""  # the metric's word for the reason, if the error is the gateway's own
+    trace_id: str = ""  # empty if the request is not traced
 
     def write(
         self,

@@ -24,26 +24,23 @@ NOTABLE_SHARE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Learned state of one service.
-
-    watch: model of the iteration time. start_ups_s: of the last pods. counted: names of the pods that
-    started already. prompt to attended: means of the requests. errors: of the forecasts. outcomes: late
-    requests. correction: multiple of the need. known: learned state by variant; empty without variants.
-    """
+    """Learned state of one service."""
 
     version: Literal[10]
-    watch: Watch
-    start_ups_s: tuple[float, ...]
-    counted: frozenset[str]
+    watch: Watch  # model of the iteration time
+    start_ups_s: tuple[float, ...]  # of the last pods
+    counted: frozenset[str]  # names of the pods that started already
+    # prompt to attended: means of the requests
     prompt: Mean
     output: Mean
     miss: Mean
     held: Mean
     answered: Mean
     attended: Mean
-    errors: Errors
-    outcomes: Outcomes
-    correction: float
+    errors: Errors  # of the forecasts
+    outcomes: Outcomes  # late requests
+    correction: float  # multiple of the need
+    # Learned state by variant; empty without variants
     known: Mapping[str, LearnedVariant] = field(default_factory=dict)
 
     @classmethod

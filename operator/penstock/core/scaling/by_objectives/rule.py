@@ -35,23 +35,20 @@ UNKNOWN_KV_TOKENS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """Settings of the rule.
+    """Settings of the rule."""
 
-    prior: iteration time of an engine before it has reported, from `penstock calibrate` or a table.
-    startup_s: start-up time of a pod until one has started. loss: fraction of the load that may be beyond
-    the replicas, over the fraction of requests that may miss the objectives. calm_s: least scale-down
-    delay. max_num_seqs: of an engine that does not report it. max_output_tokens: of requests that set no
-    limit, which bounds the output assumed before any answer ended; None if there is none. variants: kinds of
-    engines to choose from by price; none if all are alike.
-    """
-
+    # Iteration time of an engine before it has reported, from `penstock calibrate` or a table
     prior: IterationModel
-    startup_s: float = 120.0
-    max_num_seqs: int = 256
+    startup_s: float = 120.0  # start-up time of a pod until one has started
+    max_num_seqs: int = 256  # of an engine that does not report it
+    # Limit of an output whose request sets none; it bounds what is assumed before any answer ended
     max_output_tokens: int | None = None
+    # Fraction of the load that may be beyond the replicas, over the fraction of requests that may miss the
+    # objectives
     loss: float = 1.0
-    calm_s: float = 60.0
+    calm_s: float = 60.0  # least scale-down delay
     period_s: float = 2.0
+    # Kinds of engines to choose from by price; none if all are alike
     variants: tuple[Variant, ...] = ()
 
     def initial(self) -> SizingState:

@@ -23,15 +23,7 @@ from penstock.core.spec.objectives import Objectives
 
 @dataclass(frozen=True, slots=True)
 class SizingState:
-    """State of one service.
-
-    ended: outcomes since the last observation. up, needs: delays of scale-up and scale-down. swap: how long
-    another mix of variants has been cheaper. grew_s: time of the last scale-up, if there was one. news_s:
-    time of the last new metrics. seen_s: time of the last decision; 0 before the first. busy_s: last time at
-    which a request arrived, waited or ran. known: learned state of each variant. If there are variants, watch
-    keeps the prior of the first one, whose replicas are the unit of the forecast. objectives: those that the
-    forecast is for.
-    """
+    """State of one service."""
 
     watch: Watch
     startup: StartUp
@@ -41,17 +33,21 @@ class SizingState:
     forecast: Forecast = field(default_factory=Forecast)
     backlog: Backlog = field(default_factory=Backlog)
     outcomes: Outcomes = field(default_factory=Outcomes)
-    ended: Outcomes = field(default_factory=Outcomes)
+    ended: Outcomes = field(default_factory=Outcomes)  # outcomes since the last observation
     correction: Correction = field(default_factory=Correction)
+    # up, needs: delays of scale-up and scale-down
     up: ScaleUpDelay = field(default_factory=ScaleUpDelay)
     needs: ScaleDownWindow = field(default_factory=ScaleDownWindow)
+    # How long another mix of variants has been cheaper
     swap: ScaleDownDelay = field(default_factory=ScaleDownDelay)
-    grew_s: float | None = None
-    news_s: float = 0.0
-    seen_s: float = 0.0
-    busy_s: float = 0.0
+    grew_s: float | None = None  # time of the last scale-up, if there was one
+    news_s: float = 0.0  # time of the last new metrics
+    seen_s: float = 0.0  # time of the last decision; 0 before the first
+    busy_s: float = 0.0  # last time at which a request arrived, waited or ran
+    # Learned state of each variant. If there are variants, watch keeps the prior of the first one, whose
+    # replicas are the unit of the forecast.
     known: Mapping[str, LearnedVariant] = field(default_factory=dict)
-    objectives: Objectives | None = None
+    objectives: Objectives | None = None  # those that the forecast is for
 
     @property
     def fit(self) -> Fit:

@@ -39,23 +39,20 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Replicas per unit of demand, of one kind of replica.
-
-    prompt_token: by engine time, per prompt token/s. answer, kv, batch: by engine time, KV cache and batch
-    size, per answer/s. slack_s: time that a prompt may wait for its prefill; that prefill's own time if it is
-    longer than a prompt may wait. stay_s: time between the first and the last token of an answer at
-    a full replica. noise: variance of the load over its mean, for Poisson arrivals. unattainable: the
-    objectives that an idle engine misses, in words; empty if there is none.
-    """
+    """Replicas per unit of demand, of one kind of replica."""
 
     capacity: Capacity
-    prompt_token: float
+    prompt_token: float  # by engine time, per prompt token/s
+    # answer, kv, batch: by engine time, KV cache and batch size, per answer/s
     answer: float
     kv: float
     batch: float
+    # Time that a prompt may wait for its prefill; that prefill's own time if it is longer than a prompt may
+    # wait
     slack_s: float
-    stay_s: float
-    noise: float
+    stay_s: float  # time between the first and the last token of an answer at a full replica
+    noise: float  # variance of the load over its mean, for Poisson arrivals
+    # The objectives that an idle engine misses, in words; empty if there is none
     unattainable: str = ""
 
     @classmethod

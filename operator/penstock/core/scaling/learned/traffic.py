@@ -77,24 +77,20 @@ class Readings:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Arrivals between the last two observations, and means per request.
+    """Arrivals between the last two observations, and means per request."""
 
-    prompt, output: tokens, by the gateway's arrivals and by the engines. miss: uncached fraction of the
-    prompt. held: as in `Mix`. answered: output tokens of ended requests, by the gateway. attended: sum of
-    the tokens that these attend to. arrivals, prompt_tokens: between the last two observations. ended:
-    requests since the first observation. running: at the last one.
-    """
-
+    # prompt, output: tokens, by the gateway's arrivals and by the engines
     prompt: Mean = NOTHING
     output: Mean = FIRST_OUTPUT
-    miss: Mean = NOTHING
-    held: Mean = FIRST_HELD
-    answered: Mean = NOTHING
-    attended: Mean = NOTHING
+    miss: Mean = NOTHING  # uncached fraction of the prompt
+    held: Mean = FIRST_HELD  # as in `Mix`
+    answered: Mean = NOTHING  # output tokens of ended requests, by the gateway
+    attended: Mean = NOTHING  # sum of the tokens that these attend to
+    # arrivals, prompt_tokens: between the last two observations
     arrivals: int = 0
     prompt_tokens: int = 0
-    ended: int = 0
-    running: int = 0
+    ended: int = 0  # requests since the first observation
+    running: int = 0  # at the last observation
 
     @property
     def output_tokens(self) -> float:
