@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import aiohttp
+from tests.support import gateway_snapshots
 
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.resources import (
@@ -16,7 +17,6 @@ from penstock.clients.kubernetes.resources import (
 )
 from penstock.clients.pods import stats_report
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
-from penstock.gateway.snapshots import builder as snapshot_builder
 from penstock.local.record import Cluster
 
 # pods: uids, restarts and deletions. templates: Deployments with their pod template and replicas.
@@ -120,7 +120,7 @@ def _routing(
     services: list[Object], engines: list[Object], routes: list[Object]
 ) -> dict[str, object]:
     """The routing snapshot that a gateway builds from these objects."""
-    built = snapshot_builder.build(services, engines, routes)
+    built = gateway_snapshots.build(services, engines, routes)
     return {each.key: each for each in built.services} | {
         f"route {each.key}": each for each in built.routes
     }

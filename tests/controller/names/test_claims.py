@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from tests.support.gateway_snapshots import build
 
 from penstock.controller.names.model_names import ModelNames
 from penstock.controller.services.reader import ServiceReader, name_taken_by
@@ -17,7 +18,6 @@ from penstock.core.observed.name_claims import (
 )
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.name_conflict import NAMES_NOT_LISTED
-from penstock.gateway.snapshots.builder import build
 from penstock.gateway.snapshots.snapshot import Service
 
 

@@ -4,8 +4,7 @@ import asyncio
 import json
 
 from tests.gateway.conftest import answer
-
-from penstock.gateway.snapshots.builder import build
+from tests.support.gateway_snapshots import build
 
 BASE = "chat"
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 from tests.gateway.adapters.adapter_engine import SQL
+from tests.support.gateway_snapshots import build
 
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.gateway.adapters import polls as adapter_polls
-from penstock.gateway.snapshots.builder import build
 from penstock.gateway.snapshots.snapshot import Snapshot
 
 

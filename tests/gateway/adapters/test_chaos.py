@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 from tests.gateway.adapters.adapter_engine import AdapterEngine, adapter
+from tests.support.gateway_snapshots import build
 
 from penstock.core.spec.objectives import Objectives
-from penstock.gateway.snapshots.builder import build
 
 pytestmark = pytest.mark.slow
 

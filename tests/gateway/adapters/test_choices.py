@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import pytest
 from tests.gateway.adapters.adapter_engine import adapter
+from tests.support.gateway_snapshots import build
 
 from penstock.core.adapters.route import DRAIN_AFTER_S
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.gateway.adapters.copies import AdapterCopies
-from penstock.gateway.snapshots.builder import build
 from penstock.gateway.snapshots.snapshot import Service, Snapshot
 from penstock.gateway.snapshots.store import SnapshotStore
 from penstock.gateway.stats.adapter_stats import AdapterStatsRegistry

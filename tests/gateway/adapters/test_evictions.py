@@ -8,12 +8,12 @@ from tests.gateway.adapters.adapter_engine import (
     adapter,
     ask,
 )
+from tests.support.gateway_snapshots import build
 
 from penstock.core.adapters import drain, route
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.adapters import copies as adapter_copies
 from penstock.gateway.adapters import copy_waiters
-from penstock.gateway.snapshots.builder import build
 
 
 async def test_an_idle_copy_makes_room(pool, until):

@@ -10,11 +10,11 @@ from tests.gateway.adapters.adapter_engine import (
     adapter,
     ask,
 )
+from tests.support.gateway_snapshots import build
 
 from penstock.clients.pods.engine_adapters import EngineFailure
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.adapters.failures import AdapterFailures
-from penstock.gateway.snapshots.builder import build
 from penstock.gateway.snapshots.snapshot import Snapshot
 
 REFUSED = EngineFailure("Refused", "BadFile", "pickle file")

@@ -11,10 +11,10 @@ from tests.gateway.adapters.adapter_engine import (
     adapter,
     ask,
 )
+from tests.support.gateway_snapshots import build
 
 from penstock.gateway.adapters import copy_waiters
 from penstock.gateway.adapters import polls as adapter_polls
-from penstock.gateway.snapshots.builder import build
 from penstock.gateway.snapshots.snapshot import Snapshot
 
 

@@ -4,10 +4,11 @@ import json
 
 import pytest
 from tests.gateway.adapters.adapter_engine import adapter
+from tests.support.gateway_snapshots import build
 
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.gateway.snapshots.adapter import Adapter
-from penstock.gateway.snapshots.builder import SnapshotBuilder, build
+from penstock.gateway.snapshots.builder import SnapshotBuilder
 from penstock.gateway.snapshots.snapshot import Snapshot, Unknown
 
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.gateway.adapters.adapter_engine import NAME, SQL, AdapterEngine, ask
 from tests.gateway.adapters.test_routes import publish_route
+from tests.support.gateway_snapshots import build
 
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.gateway.apis.model_list import models
-from penstock.gateway.snapshots.builder import SnapshotBuilder, build
+from penstock.gateway.snapshots.builder import SnapshotBuilder
 from penstock.gateway.snapshots.snapshot import Snapshot
 
 PARENT, POOL = "default/chat", "default/own"

@@ -3,10 +3,10 @@
 import asyncio
 
 from tests.gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, adapter, ask
+from tests.support.gateway_snapshots import build
 
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.pick import Side
-from penstock.gateway.snapshots.builder import build
 from penstock.gateway.snapshots.snapshot import Snapshot
 
 

@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import replace
 
 from tests.gateway.adapters.adapter_engine import NAME, AdapterEngine, ask
+from tests.support.gateway_snapshots import build
 
-from penstock.gateway.snapshots.builder import build
 from penstock.gateway.snapshots.snapshot import Snapshot
 
 

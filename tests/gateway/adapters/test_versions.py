@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 from tests.gateway.adapters.adapter_engine import AdapterEngine, adapter, ask
+from tests.support.gateway_snapshots import build
 
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.gateway.snapshots.builder import build
 from penstock.gateway.telemetry import access_log
 
 OLD, NEW = AdapterVersion("sql", "pvc://a/1"), AdapterVersion("sql", "pvc://a/2")

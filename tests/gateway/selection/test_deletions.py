@@ -8,8 +8,8 @@ import pytest
 from tests.gateway.adapters.adapter_engine import adapter
 from tests.gateway.adapters.test_routes import route
 from tests.gateway.conftest import service
+from tests.support.gateway_snapshots import build
 
-from penstock.gateway.snapshots.builder import build
 from penstock.gateway.snapshots.snapshot import Snapshot
 
 CHAT, OTHER = service(), service(name="other")

@@ -4,8 +4,8 @@ import json
 
 import pytest
 from tests.gateway.engine_answers import hangs
+from tests.support.gateway_snapshots import build
 
-from penstock.gateway.snapshots.builder import build
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
 
 

@@ -1,10 +1,11 @@
 """Building a routing snapshot from Kubernetes objects."""
 
 import pytest
+from tests.support.gateway_snapshots import build
 
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
-from penstock.gateway.snapshots.builder import SnapshotBuilder, build
+from penstock.gateway.snapshots.builder import SnapshotBuilder
 from penstock.gateway.snapshots.snapshot import Service, Snapshot, Unknown
 
 ALL_TO_R1 = {"revision": "r1", "cohort": "Primary", "percent": 100}

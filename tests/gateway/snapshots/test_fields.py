@@ -2,12 +2,13 @@
 
 import json
 
+from tests.support.gateway_snapshots import build
+
 from penstock.core.observed.name_claims import Precedence, Standing
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import Match, Mirror, RouteRule
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.core.spec.objectives import Objectives
-from penstock.gateway.snapshots.builder import build
 from penstock.gateway.snapshots.snapshot import Route, Service
 
 LABELS = {"service": "chat", "revision": "r1", "role": "serve"}

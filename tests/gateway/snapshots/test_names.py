@@ -1,8 +1,9 @@
 """Who has a model name in the routing snapshot, while a status is lost or was never written."""
 
 import pytest
+from tests.support.gateway_snapshots import build
 
-from penstock.gateway.snapshots.builder import SnapshotBuilder, build
+from penstock.gateway.snapshots.builder import SnapshotBuilder
 
 
 def named(name, namespace, created=0, model=None, **status):

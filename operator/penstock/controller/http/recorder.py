@@ -5,7 +5,6 @@ Nothing is stored: a stream begins with the full state of the rule, so it can be
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Iterator
 
 from starlette.requests import Request
@@ -15,8 +14,6 @@ from starlette.types import Receive, Scope, Send
 from penstock.clients.kubernetes.informer import Key
 from penstock.clients.pods.shared_slots import SharedSlots
 from penstock.core.scaling.recording import AnyTick, RecordingWriter
-
-logger = logging.getLogger(__name__)
 
 PATH = "/recording/{namespace}/{name}"
 # Bound on the streams of all services together, each of which may buffer MAX_BEHIND ticks. One namespace

@@ -118,16 +118,6 @@ class SnapshotBuilder:
         return _BuiltService(service, engines, _with_engines(service, engines))
 
 
-def build(
-    services: Iterable[Object],
-    pods: Iterable[Object],
-    routes: Iterable[Object] = (),
-    adapters: Iterable[Object] = (),
-) -> Snapshot:
-    """Build one routing snapshot that has no previous one."""
-    return SnapshotBuilder().build(services, pods, routes, adapters)
-
-
 def _read_service(body: Object, last: Service | None) -> Service:
     """Read a service, with the traffic and the name of the last one if its status has lost the traffic.
 
