@@ -29,6 +29,8 @@ MARGIN = 0.1
 LATE_SHARE = 0.5
 # Share of the queue that requests for one adapter may fill, so that they leave room for others.
 MAX_LANE_SHARE = 0.5
+# Longest Retry-After of a shed request, in seconds: other engines may have started by then.
+MAX_RETRY_S = 60.0
 
 # Returns the pods that have an adapter in memory.
 Holders = Callable[[str], Collection[str]]
@@ -174,13 +176,11 @@ class Admission:
                 return _fitting(engines, head, head.deadline_s - latest_s)
 
 
-def retry_after_s(
-    waiting: Iterable[Waiting], engines: Sequence[EngineLoad], most_s: float = 60.0
-) -> float:
-    """Seconds for a Retry-After header, 1 to most_s: the time to prefill all waiting prompts."""
+def retry_after_s(waiting: Iterable[Waiting], engines: Sequence[EngineLoad]) -> float:
+    """Seconds for a Retry-After header, 1 to MAX_RETRY_S: the time to prefill all waiting prompts."""
     tokens = sum(w.prefill_tokens for w in waiting) + sum(e.prefill_tokens for e in engines)
     rate = sum(engine.throughput.prefill_tokens_per_s for engine in engines)
-    return most_s if not rate else min(most_s, max(1.0, tokens / rate))
+    return MAX_RETRY_S if not rate else min(MAX_RETRY_S, max(1.0, tokens / rate))
 
 
 def _usable(engines: Sequence[EngineLoad], adapter: str, holders: Holders) -> Sequence[EngineLoad]:
