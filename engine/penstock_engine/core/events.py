@@ -19,22 +19,19 @@ Failure = Literal[
 class TokenEvent(NamedTuple):
     """New tokens of a sequence, its end (finish_reason is not None), or both.
 
-    ending_token_id: the last of token_ids if it ended the sequence. prompt_logprobs: those of the
-    prompt tokens from the second on, in the first event that has tokens. failure: why finish_reason
-    is "error". pauses: start and end of each preemption; one that has not ended ends now. All times
-    are readings of the caller's clock, in seconds.
-
-    A named tuple, because one is created for each sequence in each step.
+    A named tuple, because one is created for each sequence in each step. All times are readings of the
+    caller's clock, in seconds.
     """
 
     request_id: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
+    # Those of the prompt tokens from the second on, in the first event that has tokens
     prompt_logprobs: tuple[TokenLogprobs, ...]
     embedding: tuple[float, ...]
-    ending_token_id: int | None
+    ending_token_id: int | None  # the last of token_ids if it ended the sequence
     finish_reason: FinishReason | None
-    failure: Failure | None
+    failure: Failure | None  # why finish_reason is "error"
     now_s: float
     queued_s: float
     scheduled_s: float | None
@@ -44,6 +41,7 @@ class TokenEvent(NamedTuple):
     num_cached_tokens: int
     prefill_kv_computed_tokens: int
     preemptions: int
+    # Start and end of each preemption; one that has not ended ends now
     pauses: tuple[tuple[float, float], ...]
 
     @classmethod

@@ -8,18 +8,13 @@ from dataclasses import dataclass, field
 class SamplingParams:
     """Sampling parameters and stop conditions of a request. The server has validated every field.
 
-    temperature: 0 is greedy. top_k 0, top_p 1, min_p 0, penalties of 0 and a repetition_penalty of 1
-    have no effect. allowed_token_ids: None allows all. bad_words: token sequences that must not be
-    generated. seed: the same seed gives the same random numbers, whatever else is in the batch. logprobs:
-    number of most probable tokens to report in addition to the sampled one; None: no
-    log-probabilities. logprob_token_ids: tokens to report instead of the most probable; logprobs is 0
-    then. wants_embedding: report the hidden state of the last prompt token, after the final norm.
     The token that ends a sequence is part of its output.
     """
 
     max_tokens: int
     min_tokens: int = 0
-    temperature: float = 1.0
+    temperature: float = 1.0  # 0 is greedy
+    # top_p 1, top_k 0, min_p 0, penalties of 0 and a repetition_penalty of 1 have no effect
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
@@ -27,15 +22,19 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
-    bad_words: tuple[tuple[int, ...], ...] = ()
-    allowed_token_ids: frozenset[int] | None = None
+    bad_words: tuple[tuple[int, ...], ...] = ()  # token sequences that must not be generated
+    allowed_token_ids: frozenset[int] | None = None  # None allows all
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
-    seed: int = 0
+    seed: int = 0  # the same seed gives the same random numbers, whatever else is in the batch
+    # Number of most probable tokens to report in addition to the sampled one; None: no log-probabilities
     logprobs: int | None = None
+    # Tokens to report instead of the most probable; logprobs is 0 then
     logprob_token_ids: tuple[int, ...] = ()
     prompt_logprobs: int | None = None
-    wants_embedding: bool = False
+    wants_embedding: bool = (
+        False  # report the hidden state of the last prompt token, after the final norm
+    )
 
     @property
     def is_greedy(self) -> bool:

@@ -8,13 +8,7 @@ from penstock_engine.core.speculation.config import SpeculationConfig
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """Limits and policies of one scheduler.
-
-    num_host_blocks: capacity of the host tier for evicted blocks. policy: order of the waiting queue.
-    max_adapters: number of LoRA adapters that may run at once. adapter_max_wait_s: time for which
-    sequences whose adapter runs may pass one whose adapter does not. window_tokens: the largest
-    sliding window of the layers, the token itself included; None: some layer has full attention.
-    """
+    """Limits and policies of one scheduler."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -23,11 +17,13 @@ class SchedulerConfig:
     num_blocks: int
     prefix_caching: bool = True
     max_num_queued_seqs: int = 1024
-    policy: Literal["fcfs", "priority"] = "fcfs"
+    policy: Literal["fcfs", "priority"] = "fcfs"  # order of the waiting queue
     speculation: SpeculationConfig | None = None
-    num_host_blocks: int = 0
-    max_adapters: int = 0
+    num_host_blocks: int = 0  # capacity of the host tier for evicted blocks
+    max_adapters: int = 0  # number of LoRA adapters that may run at once
+    # Time for which sequences whose adapter runs may pass one whose adapter does not
     adapter_max_wait_s: float = 1.0
+    # The largest sliding window of the layers, the token itself included; None: some layer has full attention
     window_tokens: int | None = None
 
     def __post_init__(self) -> None:

@@ -9,12 +9,8 @@ from penstock_engine.core.kv_cache.offload_policy import Choice
 class Counters:
     """Totals since the scheduler was created.
 
-    Prefix queries and hits are counted once for each sequence, when it is first admitted. Prompt
-    tokens are counted when their sequence samples its first token. drafts: number of drafts, each of
-    one or more tokens for one sequence in one step. accepted_by_position: how often the nth token of
-    a draft was accepted. waits_for_blocks: sequences that reached the head of the queue and found too
-    few free blocks. rejections: sequences whose prompt exceeds the whole pool, but not the model's
-    limit. busy_s: seconds during which a step was computed.
+    Prefix queries and hits are counted once for each sequence, when it is first admitted. Prompt tokens are
+    counted when their sequence samples its first token.
     """
 
     prefix_queries_tokens: int = 0
@@ -24,12 +20,14 @@ class Counters:
     prompt_tokens_cached: int = 0
     prompt_tokens_from_host: int = 0
     generation_tokens: int = 0
-    drafts: int = 0
+    drafts: int = 0  # number of drafts, each of one or more tokens for one sequence in one step
     draft_tokens: int = 0
+    # How often the nth token of a draft was accepted
     accepted_by_position: list[int] = field(default_factory=list)
+    # Sequences that reached the head of the queue and found too few free blocks
     waits_for_blocks: int = 0
-    rejections: int = 0
-    busy_s: float = 0.0
+    rejections: int = 0  # sequences whose prompt exceeds the whole pool, but not the model's limit
+    busy_s: float = 0.0  # seconds during which a step was computed
 
     def count_drafts(self, num_drafts: int, num_accepted: int) -> None:
         """Count the result of one sequence's draft of num_drafts tokens."""
@@ -43,19 +41,14 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerStats:
-    """Snapshot of the scheduler's gauges and counters.
-
-    deferred: waiting sequences that are passed over because of an adapter or a fork. kv_usage:
-    fraction of the blocks that sequences hold. saved_blocks: evicted blocks whose contents are in the
-    host tier. copy_choices: offload decisions, with how often each was made.
-    """
+    """Snapshot of the scheduler's gauges and counters."""
 
     running: int
     waiting: int
-    deferred: int
+    deferred: int  # waiting sequences that are passed over because of an adapter or a fork
     running_adapters: tuple[str, ...]
     waiting_adapters: tuple[str, ...]
-    kv_usage: float
+    kv_usage: float  # fraction of the blocks that sequences hold
     prefill_tokens_pending: int
     prefix_queries_tokens: int
     prefix_hits_tokens: int
@@ -71,8 +64,8 @@ class SchedulerStats:
     rejections: int
     busy_s: float
     evicted_blocks: int
-    saved_blocks: int
-    copy_choices: tuple[tuple[Choice, int], ...]
+    saved_blocks: int  # evicted blocks whose contents are in the host tier
+    copy_choices: tuple[tuple[Choice, int], ...]  # offload decisions, with how often each was made
 
     @property
     def dropped_blocks(self) -> int:

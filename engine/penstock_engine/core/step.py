@@ -18,20 +18,17 @@ PENDING_TOKEN = (-1,)
 class ScheduledSequence(NamedTuple):
     """The part of one sequence that a step computes.
 
-    Positions [start, start + len(token_ids)) get keys and values. block_table covers them and all
-    positions before them, with a placeholder for blocks outside the sliding window. If is_sampled,
-    the logits of the last position give the token at position `end`. token_ids is PENDING_TOKEN if
-    the step before samples the token at `start`.
+    Positions [start, start + len(token_ids)) get keys and values. block_table covers them and all positions
+    before them, with a placeholder for blocks outside the sliding window. If is_sampled, the logits of the
+    last position give the token at position `end`. token_ids is PENDING_TOKEN if the step before samples the
+    token at `start`.
 
-    The last num_drafts of token_ids are drafts: each is verified with the logits of the position
-    before it, and those after a rejected one are void. The runner may propose num_runner_drafts more
-    itself; block_table covers them.
+    The last num_drafts of token_ids are drafts: each is verified with the logits of the position before it,
+    and those after a rejected one are void. The runner may propose num_runner_drafts more itself; block_table
+    covers them.
 
-    history: all tokens of the sequence without drafts. It is the sequence's own list, not a copy:
-    complete from the completion of the step before until the completion of this one.
-
-    A named tuple, because one is created for each sequence in each step, and a frozen dataclass takes
-    four times as long.
+    A named tuple, because one is created for each sequence in each step, and a frozen dataclass takes four
+    times as long.
     """
 
     request_id: str
@@ -40,6 +37,8 @@ class ScheduledSequence(NamedTuple):
     block_table: tuple[int, ...]
     is_sampled: bool
     sampling: SamplingParams
+    # All tokens of the sequence without drafts. It is the sequence's own list, not a copy: complete from the
+    # completion of the step before until the completion of this one.
     history: Sequence[int]
     num_prompt_tokens: int
     ending_token_ids: frozenset[int] = frozenset()

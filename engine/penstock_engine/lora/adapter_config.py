@@ -37,20 +37,17 @@ PARTIAL = ("exclude_modules", "layers_to_transform", "layers_pattern")
 
 @dataclass(frozen=True, slots=True)
 class AdapterConfig:
-    """Checked settings of an adapter.
+    """Checked settings of an adapter."""
 
-    rank, alpha: of projections that ranks and alphas do not name. ranks, alphas: by names or ends of names
-    of projections. modules: names or ends of names of the adapted projections; empty: unknown. is_partial:
-    whether some projections with these names have no factors.
-    """
-
+    # rank, alpha: of projections that ranks and alphas do not name
     rank: int
     alpha: float
+    # ranks, alphas: by names or ends of names of projections
     ranks: Mapping[str, int]
     alphas: Mapping[str, float]
     uses_rslora: bool
-    modules: tuple[str, ...]
-    is_partial: bool
+    modules: tuple[str, ...]  # names or ends of names of the adapted projections; empty: unknown
+    is_partial: bool  # whether some projections with these names have no factors
 
     def rank_of(self, target: str) -> int:
         """Rank of a projection's factors."""

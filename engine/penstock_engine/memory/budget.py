@@ -27,21 +27,17 @@ MIN_KV_BYTES = 16 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBudget:
-    """Memory of a device and the parts of an engine that need it, in bytes.
-
-    memory: on the CPU that of all ranks, on cuda that of one GPU. limits: of one step. fixed_bytes:
-    weights, adapters, and on the CPU evicted blocks. requested_kv_bytes: size of the KV cache that the user
-    set; None: the memory that is left. item_bytes: of one number in the model's type.
-    """
+    """Memory of a device and the parts of an engine that need it, in bytes."""
 
     config: EngineConfig
     model: ModelConfig
     device_name: str
-    memory: DeviceMemory
-    limits: BatchLimits
-    fixed_bytes: int
+    memory: DeviceMemory  # on the CPU that of all ranks, on cuda that of one GPU
+    limits: BatchLimits  # of one step
+    fixed_bytes: int  # weights, adapters, and on the CPU evicted blocks
+    # Size of the KV cache that the user set; None: the memory that is left
     requested_kv_bytes: int | None
-    item_bytes: int
+    item_bytes: int  # of one number in the model's type
 
     @property
     def gathered_token_bytes(self) -> int:

@@ -28,26 +28,24 @@ SHARED_KV_FRACTION = 0.25  # of that memory
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Memory plan of a model and its draft model.
-
-    dtype, kv_dtype: of computation and of the KV cache, by torch's names. max_num_seqs,
-    max_num_batched_tokens: limits of one step. num_host_blocks: capacity of the host memory for evicted
-    blocks. window_tokens: the largest sliding window of both models' layers;
-    None: some layer has full attention. weights_bytes, kv_bytes_per_token: in memory; on the CPU the
-    sum of all ranks, which share one memory, and on cuda those of the rank with most.
-    """
+    """Memory plan of a model and its draft model."""
 
     model: ModelConfig
     device: str
+    # dtype, kv_dtype: of computation and of the KV cache, by torch's names
     dtype: str
     max_model_len: int
     num_blocks: int
     block_size: int
+    # weights_bytes, kv_bytes_per_token: in memory; on the CPU the sum of all ranks, which share one memory,
+    # and on cuda those of the rank with most
     weights_bytes: int
     kv_bytes_per_token: int
-    num_host_blocks: int
+    num_host_blocks: int  # capacity of the host memory for evicted blocks
     kv_dtype: str
+    # The largest sliding window of both models' layers; None: some layer has full attention
     window_tokens: int | None
+    # max_num_seqs, max_num_batched_tokens: limits of one step
     max_num_seqs: int
     max_num_batched_tokens: int
 
@@ -58,15 +56,12 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Needs:
-    """Memory needs of a model that do not depend on batch limits. Fields as in MemoryPlan and MemoryBudget.
-
-    max_model_len: before it is fitted to the memory.
-    """
+    """Memory needs of a model that do not depend on batch limits. Fields as in MemoryPlan, MemoryBudget."""
 
     model: ModelConfig
     dtype: str
     kv_dtype: str
-    max_model_len: int
+    max_model_len: int  # before it is fitted to the memory
     weights_bytes: int
     block_bytes: int
     num_host_blocks: int

@@ -105,19 +105,15 @@ class AttentionConfig(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupedQueryAttention:
-    """Attention in which num_heads / num_kv_heads heads of queries share a head of keys and values.
-
-    scale: multiplies the products of queries and keys. softcap: limits them to
-    softcap * tanh(x / softcap); None: no limit.
-    """
+    """Attention in which num_heads / num_kv_heads heads of queries share a head of keys and values."""
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
     hidden_size: int
     has_qk_norm: bool
-    scale: float
-    softcap: float | None
+    scale: float  # multiplies the products of queries and keys
+    softcap: float | None  # limits them to softcap * tanh(x / softcap); None: no limit
 
     @property
     def rotary_head_dim(self) -> int:

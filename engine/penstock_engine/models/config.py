@@ -43,13 +43,7 @@ class ExpertsConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Architecture parameters of a model.
-
-    biases: the products that add a bias. logits_softcap: limits x to softcap * tanh(x / softcap);
-    None: no limit. ropes: rotary embedding of each layer. max_model_len: positions that the model
-    supports. eos_token_ids: of tokens that end an answer. quantization: how a quantized checkpoint
-    stores its weights, and quantization_method the name of that format; None: not quantized.
-    """
+    """Architecture parameters of a model."""
 
     architecture: str
     family: Family
@@ -59,14 +53,16 @@ class ModelConfig:
     intermediate_size: int
     norm_eps: float
     activation: Activation
-    biases: frozenset[Biased]
-    logits_softcap: float | None
+    biases: frozenset[Biased]  # the products that add a bias
+    logits_softcap: float | None  # limits x to softcap * tanh(x / softcap); None: no limit
     tie_word_embeddings: bool
     layers: tuple[LayerConfig, ...]
     experts: ExpertsConfig | None
-    ropes: tuple[RopeConfig, ...]
-    max_model_len: int
-    eos_token_ids: frozenset[int]
+    ropes: tuple[RopeConfig, ...]  # rotary embedding of each layer
+    max_model_len: int  # positions that the model supports
+    eos_token_ids: frozenset[int]  # of tokens that end an answer
+    # How a quantized checkpoint stores its weights, and quantization_method the name of that format; None:
+    # not quantized
     quantization: Scheme | None
     quantization_method: str | None
 

@@ -40,21 +40,17 @@ ONE_RANK = Layout()
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The part of a model on one rank.
-
-    index: of the rank among the num_ranks that split each layer. mlp_widths, expert_widths: range of the
-    intermediate size of dense MLPs and of experts. vocabulary: rows of embedding and head, if the rank
-    has them.
-    """
+    """The part of a model on one rank."""
 
     config: ModelConfig
     layers: range
-    index: int
+    index: int  # of the rank among the num_ranks that split each layer
     num_ranks: int
+    # mlp_widths, expert_widths: range of the intermediate size of dense MLPs and of experts
     mlp_widths: ShardRange
     experts: ShardRange
     expert_widths: ShardRange
-    vocabulary: ShardRange
+    vocabulary: ShardRange  # rows of embedding and head, if the rank has them
 
     @property
     def is_first_stage(self) -> bool:

@@ -20,19 +20,14 @@ MIN_PREDICTED_FRACTION = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The work that an engine did in time_s, summed over its iterations.
-
-    pairs: attention pairs of a prompt token and an earlier one. sequences: decoding sequences.
-    kv_tokens: tokens that they attended to. requests: requests whose overhead outside of iterations
-    is part of time_s.
-    """
+    """The work that an engine did in time_s, summed over its iterations."""
 
     iterations: float
     prompt_tokens: float = 0.0
-    pairs: float = 0.0
-    sequences: float = 0.0
-    kv_tokens: float = 0.0
-    requests: float = 0.0
+    pairs: float = 0.0  # attention pairs of a prompt token and an earlier one
+    sequences: float = 0.0  # decoding sequences
+    kv_tokens: float = 0.0  # tokens that they attended to
+    requests: float = 0.0  # requests whose overhead outside of iterations is part of time_s
     time_s: float
 
     @property

@@ -37,29 +37,24 @@ class LoadDelayed(RequestError):
 
 @dataclass(slots=True)
 class AdapterEntry:
-    """An adapter by its name.
-
-    folder: where its files are. path: the folder as the client gave it. parent: the model it adapts.
-    identity: names the weights read last; "" before the first read. Unlike the name it is never
-    reused, so that no cached block outlives its weights. rank: of these weights. num_users: requests that
-    hold the weights. num_waiting: requests that wait for them. is_registered: whether requests can name it.
-    is_loading: whether its weights are being read. is_draining: whether it accepts no new requests and is
-    evicted once the running ones end. last_used_s: monotonic time. loaded_at_s: Unix time.
-    """
+    """An adapter by its name."""
 
     name: str
-    folder: AdapterFolder
-    path: str
-    parent: str
+    folder: AdapterFolder  # where its files are
+    path: str  # the folder as the client gave it
+    parent: str  # the model it adapts
+    # Names the weights read last; "" before the first read. Unlike the name it is never reused, so that no
+    # cached block outlives its weights.
     identity: str = ""
-    rank: int | None = None
-    num_users: int = 0
-    num_waiting: int = 0
-    is_registered: bool = False
-    is_loading: bool = False
+    rank: int | None = None  # of these weights
+    num_users: int = 0  # requests that hold the weights
+    num_waiting: int = 0  # requests that wait for them
+    is_registered: bool = False  # whether requests can name it
+    is_loading: bool = False  # whether its weights are being read
+    # Whether it accepts no new requests and is evicted once the running ones end
     is_draining: bool = False
-    last_used_s: float = 0.0
-    loaded_at_s: float = field(default_factory=time.time)
+    last_used_s: float = 0.0  # monotonic time
+    loaded_at_s: float = field(default_factory=time.time)  # Unix time
 
 
 class AdapterMemory:

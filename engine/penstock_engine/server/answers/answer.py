@@ -34,20 +34,17 @@ Item = bytes | RequestError | None
 
 @dataclass(slots=True)
 class Answer:
-    """The answer to a request, streamed or whole. created: Unix time in seconds.
-
-    max_concurrent: maximum number of choices in the engine at once, if the answer is not streamed.
-    on_failed_call: called, from any thread, for each choice with text that began like a tool call and
-    was none.
-    """
+    """The answer to a request, streamed or whole."""
 
     kind: Kind
     generator: Generator
     format: AnswerFormat
     choices: list[Choice]
-    created: int
+    created: int  # Unix time in seconds
     report: UsageReport
+    # Maximum number of choices in the engine at once, if the answer is not streamed
     max_concurrent: int
+    # Called, from any thread, for each choice with text that began like a tool call and was none
     on_failed_call: Callable[[], None]
     _name_token: NameToken = field(init=False)
     _hidden: frozenset[int] = field(init=False)  # tokens that are no part of the answer's text

@@ -14,19 +14,17 @@ DeltaKind = Literal["reasoning", "text", "call"]
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text that is appended to one block of a message: reasoning, content, or a call's arguments.
-
-    index: number of the call. id, name: set if a call begins here, else empty. is_custom: whether the
-    call is one of a custom tool, which has text instead of arguments. logprobs: of the text, one per token.
-    """
+    """Text that is appended to one block of a message: reasoning, content, or a call's arguments."""
 
     kind: DeltaKind
     text: str
-    index: int = 0
+    index: int = 0  # number of the call
+    # id, name: set if a call begins here, else empty
     id: str = ""
     name: str = ""
+    # Whether the call is one of a custom tool, which has text instead of arguments
     is_custom: bool = False
-    logprobs: list[JsonText] = field(default_factory=list)
+    logprobs: list[JsonText] = field(default_factory=list)  # of the text, one per token
 
     def continues(self, other: "Delta | None") -> bool:
         """Whether it belongs to the same block as `other`."""
@@ -35,7 +33,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A parsed event of a chat stream with one choice. error: OpenAI's error object, if it failed."""
+    """A parsed event of a chat stream with one choice."""
 
     id: str
     model: str
@@ -43,7 +41,7 @@ class Chunk:
     finish_reason: str | None
     stop_reason: str | int | None
     usage: Json | None
-    error: Json | None
+    error: Json | None  # OpenAI's error object, if it failed
 
 
 async def read_chunks(events: AsyncGenerator[bytes]) -> AsyncGenerator[Chunk]:

@@ -37,34 +37,21 @@ PROMPT_TAIL_TOKENS = 16  # tokens at the end of the prompt that are searched for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerFormat:
-    """How the text of an answer is constrained, parsed and shown.
+    """How the text of an answer is constrained, parsed and shown."""
 
-    role: role of the answer's message. echoed: text of the prompt's last message, if the answer
-    repeats it.
-
-    is_thinking: whether the answer begins inside reasoning; None: reasoning is not parsed.
-    shows_reasoning: whether the reasoning is sent to the client.
-
-    call_format: syntax of tool calls; None: calls are not parsed. is_forced: whether the answer
-    consists of calls only. is_named: whether the request names the tool to call. is_parallel:
-    whether several calls are allowed. shows_special: whether the tags are special tokens, which
-    decoding must keep.
-
-    grammar: grammar of the whole text. grammar_param: the request's parameter that asks for it.
-    """
-
-    role: str = "assistant"
-    echoed: str = ""
+    role: str = "assistant"  # role of the answer's message
+    echoed: str = ""  # text of the prompt's last message, if the answer repeats it
+    # Whether the answer begins inside reasoning; None: reasoning is not parsed
     is_thinking: bool | None = None
-    shows_reasoning: bool = True
-    call_format: ToolFormat | None = None
+    shows_reasoning: bool = True  # whether the reasoning is sent to the client
+    call_format: ToolFormat | None = None  # syntax of tool calls; None: calls are not parsed
     tool_names: frozenset[str] = frozenset()
-    is_forced: bool = False
-    is_named: bool = False
-    is_parallel: bool = True
-    shows_special: bool = False
-    grammar: Grammar | None = None
-    grammar_param: str | None = None
+    is_forced: bool = False  # whether the answer consists of calls only
+    is_named: bool = False  # whether the request names the tool to call
+    is_parallel: bool = True  # whether several calls are allowed
+    shows_special: bool = False  # whether the tags are special tokens, which decoding must keep
+    grammar: Grammar | None = None  # grammar of the whole text
+    grammar_param: str | None = None  # the request's parameter that asks for it
 
     def new_parser(self) -> AnswerParser:
         """Returns a parser for one choice."""

@@ -57,39 +57,31 @@ class Piece:
 
 @dataclass(slots=True)
 class Choice:
-    """The inputs and the progress of one choice.
+    """The inputs and the progress of one choice."""
 
-    index: among all choices of the request. number: among the n choices of its prompt. fork_of: id
-    of the sequence of the prompt's first choice, whose KV cache this one shares; or "".
-    reasoning: counter of reasoning tokens; None if reasoning is not parsed. embedding: of the prompt;
-    empty unless requested. first_token_s: time.
-    """
-
-    index: int
-    number: int
+    index: int  # among all choices of the request
+    number: int  # among the n choices of its prompt
     prompt: list[int]
     sampling: SamplingParams
     record: RequestRecord
+    # Id of the sequence of the prompt's first choice, whose KV cache this one shares; or ""
     fork_of: str = ""
     sequence_id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False)
     constraint: Constraint | None = field(default=None, init=False)
+    # Counter of reasoning tokens; None if reasoning is not parsed
     reasoning: ReasoningTokenCounter | None = field(default=None, init=False)
     completion_tokens: int = field(default=0, init=False)
     cached_tokens: int = field(default=0, init=False)
     first_token_s: float | None = field(default=None, init=False)
     prompt_logprobs: tuple[TokenLogprobs, ...] = field(default=(), init=False)
+    # Of the prompt; empty unless requested
     embedding: "array[float]" = field(default_factory=lambda: array("f"), init=False)
     last_event: TokenEvent | None = field(default=None, init=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """Generates the choices of a request.
-
-    shows_special: whether special tokens stay in the text, because tags are among them.
-    forced_opening: text that a grammar forces an answer to begin with; stop strings apply after it.
-    on_end: functions that are called with each finished choice and its finish reason, "abort" or "error".
-    """
+    """Generates the choices of a request."""
 
     engine: AsyncEngine
     adapters: AdapterRegistry
@@ -97,8 +89,11 @@ class Generator:
     request: GenerationRequest
     model: str
     request_id: str
+    # Whether special tokens stay in the text, because tags are among them
     shows_special: bool = False
+    # Text that a grammar forces an answer to begin with; stop strings apply after it
     forced_opening: str = ""
+    # Functions that are called with each finished choice and its finish reason, "abort" or "error"
     on_end: Sequence[Callable[[Choice, str], None]] = ()
 
     async def pieces(self, choice: Choice) -> AsyncGenerator[Piece]:

@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ServerState:
-    """The server's configuration, engine and counters.
-
-    seeds: source of seeds for requests without one. grammars: None if the tokenizer does not say
-    which bytes its tokens stand for. tracer: None if traces are not exported. responses: None if they
-    are not stored. created: Unix time of the start. in_flight: generation requests between their
-    first and last byte. is_draining: whether new requests are rejected before shutdown.
-    """
+    """The server's configuration, engine and counters."""
 
     options: ServeOptions
     config: EngineConfig
@@ -39,15 +33,16 @@ class ServerState:
     engine: AsyncEngine
     metrics: EngineMetrics
     adapters: AdapterRegistry
-    seeds: random.Random
+    seeds: random.Random  # source of seeds for requests without one
+    # None if the tokenizer does not say which bytes its tokens stand for
     grammars: GrammarCompiler | None
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     bodies: ArrivingBodies = field(default_factory=ArrivingBodies)
-    tracer: "Tracer | None" = None
-    responses: ResponseStore | None = None
-    created: int = field(default_factory=lambda: int(time.time()))
-    in_flight: int = 0
-    is_draining: bool = False
+    tracer: "Tracer | None" = None  # None if traces are not exported
+    responses: ResponseStore | None = None  # None if they are not stored
+    created: int = field(default_factory=lambda: int(time.time()))  # Unix time of the start
+    in_flight: int = 0  # generation requests between their first and last byte
+    is_draining: bool = False  # whether new requests are rejected before shutdown
 
     @property
     def model_names(self) -> list[str]:

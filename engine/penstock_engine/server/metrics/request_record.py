@@ -25,24 +25,18 @@ class PromptChoices:
 
 @dataclass(slots=True)
 class RequestRecord:
-    """Facts about a choice that only the server knows. All times are on now_s()'s clock, in seconds.
+    """Facts about a choice that only the server knows. All times are on now_s()'s clock, in seconds."""
 
-    arrival_s: arrival of the request, before tokenizing. choices: those of its prompt. tpot_s: requested
-    maximum time between tokens, as in `Sequence`. last_token_s: time of the latest token. is_stopped:
-    whether a stop string ended it, which the engine sees as an abort. timeout_phase: phase in which the
-    deadline ended it; None if it did not. trace_id: of its span; empty if that is not recorded.
-    """
-
-    arrival_s: float
+    arrival_s: float  # arrival of the request, before tokenizing
     max_tokens: int
-    choices: PromptChoices = field(default_factory=PromptChoices)
+    choices: PromptChoices = field(default_factory=PromptChoices)  # those of its prompt
     deadline_s: float | None = None
     adapter: str = ""
-    tpot_s: float | None = None
-    last_token_s: float | None = None
-    is_stopped: bool = False
-    timeout_phase: Phase | None = None
-    trace_id: str = ""
+    tpot_s: float | None = None  # requested maximum time between tokens, as in `Sequence`
+    last_token_s: float | None = None  # time of the latest token
+    is_stopped: bool = False  # whether a stop string ended it, which the engine sees as an abort
+    timeout_phase: Phase | None = None  # phase in which the deadline ended it; None if it did not
+    trace_id: str = ""  # of its span; empty if that is not recorded
 
     def remaining_s(self, now_s: float) -> float | None:
         """Returns the seconds until the deadline; None without a deadline."""

@@ -31,22 +31,17 @@ PACKAGES = re.compile("penstock_engine__server__(requests|routes)__")
 
 @dataclass(frozen=True, slots=True)
 class RouteSpec:
-    """The description of one route.
-
-    request: schema of the body. answer: fields of a JSON answer; None: no JSON. text: media type of a
-    text answer; None: no text. errors: statuses besides 200 and 401. query: name and schema of each
-    query parameter. is_open: whether the route needs no API key.
-    """
+    """The description of one route."""
 
     method: Literal["get", "post"]
     path: str
     summary: str
-    request: type[BaseModel] | None = None
-    answer: tuple[str, ...] | None = None
-    text: str | None = None
-    errors: tuple[int, ...] = ()
-    query: tuple[tuple[str, Json], ...] = ()
-    is_open: bool = False
+    request: type[BaseModel] | None = None  # schema of the body
+    answer: tuple[str, ...] | None = None  # fields of a JSON answer; None: no JSON
+    text: str | None = None  # media type of a text answer; None: no text
+    errors: tuple[int, ...] = ()  # statuses besides 200 and 401
+    query: tuple[tuple[str, Json], ...] = ()  # name and schema of each query parameter
+    is_open: bool = False  # whether the route needs no API key
 
 
 GENERATION_ERRORS = (400, 404, 408, 413, 500, 503, 504)

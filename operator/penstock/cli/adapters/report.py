@@ -30,35 +30,30 @@ class PodReport:
 
 @dataclass(frozen=True, slots=True)
 class AdapterReport:
-    """A LoraAdapter with its copies.
-
-    pool: the one that serves it. dedicated_service: name of its own InferenceService; None if it has none.
-    pool_message: of the condition PoolReady; empty if it never had a dedicated pool. uri: of the version that
-    serves. versions: with their share of the traffic in percent, the one that serves first. pods: all engines
-    of the pool that take adapters, if the placement is known, else those with a copy. counts: of all
-    gateways. last_used_s: Unix time. reason: why it is not ready, else why it has so many copies. None:
-    unknown without the placement, or never.
-    """
+    """A LoraAdapter with its copies. None: unknown without the placement, or never."""
 
     namespace: str
     name: str
     service: str
     model_name: str
-    uri: str
+    uri: str  # of the version that serves
+    # With their share of the traffic in percent, the one that serves first
     versions: dict[str, int]
     rank: int | None
     size_bytes: int | None
     loaded: int
     wanted: int
+    # All engines of the pool that take adapters, if the placement is known, else those with a copy
     pods: tuple[PodReport, ...]
     requests_per_s: float
-    counts: AdapterCounts | None
-    last_used_s: float | None
+    counts: AdapterCounts | None  # of all gateways
+    last_used_s: float | None  # Unix time
     is_ready: bool
+    # Why it is not ready, else why it has so many copies
     reason: str
-    pool: Pool = "Shared"
-    dedicated_service: str | None = None
-    pool_message: str = ""
+    pool: Pool = "Shared"  # the one that serves it
+    dedicated_service: str | None = None  # name of its own InferenceService; None if it has none
+    pool_message: str = ""  # of the condition PoolReady; empty if it never had a dedicated pool
 
 
 def adapter_report(body: Object, placement: PlacementRecord | None) -> AdapterReport:

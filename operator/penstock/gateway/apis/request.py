@@ -31,20 +31,18 @@ MAX_USER_CHARACTERS = 512
 class InferenceRequest:
     """A request of an API: its body as bytes, and the fields that routing needs.
 
-    The parsed body is not kept, as it may be 30 times as large as the bytes. user: None when absent.
-    attributes: for scorers. prompt_bytes: length of the prompt's text. is_text_only: whether the prompt has
-    no images or other media. hides_usage: whether it asks for a stream without the event that has only the
-    usage.
+    The parsed body is not kept, as it may be 30 times as large as the bytes.
     """
 
     api: Api
     model: str
     body: bytes
     is_stream: bool
-    user: str | None
-    attributes: RequestAttributes
-    prompt_bytes: int
-    is_text_only: bool = True
+    user: str | None  # None when absent
+    attributes: RequestAttributes  # for scorers
+    prompt_bytes: int  # length of the prompt's text
+    is_text_only: bool = True  # whether the prompt has no images or other media
+    # Whether it asks for a stream without the event that has only the usage
     hides_usage: bool = False
 
     @property

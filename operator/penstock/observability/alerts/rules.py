@@ -42,19 +42,15 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert rule.
+    """An alert rule."""
 
-    name: also of its runbook. hold_s: time for which the condition must hold, in seconds. summary: one
-    line with the labels of the alert. description: what it means for users and what to look at first.
-    labels: more labels, which tell alerts of one name apart.
-    """
-
-    name: str
+    name: str  # also of its runbook
     severity: Severity
     condition: Condition
-    hold_s: int
-    summary: str
-    description: str
+    hold_s: int  # time for which the condition must hold, in seconds
+    summary: str  # one line with the labels of the alert
+    description: str  # what it means for users and what to look at first
+    # More labels, which tell alerts of one name apart
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
