@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from penstock.api.conversion.settings import settings_of
 from penstock.api.inferenceservice import gates, objectives, rollout, variants
+from penstock.api.inferenceservice.canary import Canary, Mirror
 from penstock.api.inferenceservice.kind import InferenceServiceSpec
 from penstock.api.inferenceservice.resources import Resources
 from penstock.api.inferenceservice.scaling import Targets
@@ -198,7 +199,7 @@ def _objectives(wanted: objectives.Objectives | None) -> Objectives | None:
 
 
 def _rollout(wanted: rollout.Rollout) -> RolloutSpec:
-    canary = wanted.canary or rollout.Canary()
+    canary = wanted.canary or Canary()
     blue_green = wanted.blue_green or rollout.BlueGreen()
     rolling = wanted.rolling or rollout.Rolling()
     return RolloutSpec(
@@ -217,7 +218,7 @@ def _rollout(wanted: rollout.Rollout) -> RolloutSpec:
     )
 
 
-def _canary(wanted: rollout.Canary) -> CanarySpec:
+def _canary(wanted: Canary) -> CanarySpec:
     made = CanarySpec(
         metrics=tuple(_metric(metric) for metric in wanted.metrics),
         mirror=_mirror(wanted.mirror) if wanted.mirror else None,
@@ -243,7 +244,7 @@ def _fraction(percent: int | None) -> float | None:
     return None if percent is None else percent / 100
 
 
-def _mirror(wanted: rollout.Mirror) -> MirrorSpec:
+def _mirror(wanted: Mirror) -> MirrorSpec:
     return MirrorSpec(**without_none(percent=wanted.percent, duration_s=_seconds(wanted.duration)))
 
 

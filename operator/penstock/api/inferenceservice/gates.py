@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from penstock.api.inferenceservice.resources import ResourceRequirements
-from penstock.api.schema.defaults import default_of, operator_default
+from penstock.api.schema.defaults import core_default
 from penstock.api.schema.lists import argument_list, map_by, unique_by
 from penstock.api.schema.rules import Model, Obeys, Rule, matches
 from penstock.api.schema.scalars import (
@@ -111,7 +111,7 @@ class Metric(Model):
     interval: Annotated[Duration, _INTERVAL] | None = Field(
         default=None,
         description=f"Time between measurements, such as 1m; at least {MIN_INTERVAL}.",
-        json_schema_extra=operator_default(f"{default_of(MetricGate, 'interval_s'):.0f}s"),
+        json_schema_extra=core_default(MetricGate, "interval_s"),
     )
     initial_delay: Duration | None = Field(
         default=None,
@@ -119,7 +119,7 @@ class Metric(Model):
             "Time between the start of the canary's judgement and the first measurement, "
             "such as 2m."
         ),
-        json_schema_extra=operator_default(f"{default_of(MetricGate, 'initial_delay_s'):.0f}s"),
+        json_schema_extra=core_default(MetricGate, "initial_delay_s"),
     )
     failure_limit: int | None = Field(
         default=None,
@@ -128,7 +128,7 @@ class Metric(Model):
         ),
         ge=0,
         le=1000,
-        json_schema_extra=operator_default(default_of(MetricGate, "failure_limit")),
+        json_schema_extra=core_default(MetricGate, "failure_limit"),
     )
     no_data: Literal["Hold", "Pass", "Fail"] | None = Field(
         default=None,
@@ -137,7 +137,7 @@ class Metric(Model):
             "promoted meanwhile. Pass: a measurement within bounds. Fail: a measurement out "
             "of bounds."
         ),
-        json_schema_extra=operator_default(default_of(MetricGate, "no_data")),
+        json_schema_extra=core_default(MetricGate, "no_data"),
     )
 
 
@@ -214,7 +214,7 @@ class Evaluation(Model):
         description=(
             "Maximum duration of the Job, such as 10m. A Job that takes longer has failed."
         ),
-        json_schema_extra=operator_default(f"{default_of(EvaluationSpec, 'timeout_s'):.0f}s"),
+        json_schema_extra=core_default(EvaluationSpec, "timeout_s"),
     )
     resources: ResourceRequirements = Field(
         default=ResourceRequirements(),

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from penstock.api.schema.defaults import default_of, operator_default
+from penstock.api.schema.defaults import core_default, core_percentage
 from penstock.api.schema.rules import Model, Rule
 from penstock.api.schema.scalars import Duration
 from penstock.core.spec.service import ScalingSpec
@@ -38,16 +38,14 @@ class Targets(Model):
         description="Percentage of each replica's KV cache above which replicas are added.",
         ge=10,
         le=95,
-        json_schema_extra=operator_default(
-            round(100 * default_of(ScalingSpec, "kv_utilization_target"))
-        ),
+        json_schema_extra=core_percentage(ScalingSpec, "kv_utilization_target"),
     )
     queue_length: int | None = Field(
         default=None,
         description="Number of waiting requests per replica above which replicas are added.",
         ge=1,
         le=10_000,
-        json_schema_extra=operator_default(default_of(ScalingSpec, "queue_length_target")),
+        json_schema_extra=core_default(ScalingSpec, "queue_length_target"),
     )
 
 
@@ -77,7 +75,7 @@ class Scaling(Model):
             "removed, as a duration such as 60s or 5m. With objectives, at least the time "
             "that pods take to start."
         ),
-        json_schema_extra=operator_default(f"{default_of(ScalingSpec, 'scale_down_delay_s'):.0f}s"),
+        json_schema_extra=core_default(ScalingSpec, "scale_down_delay_s"),
     )
     quota_priority: int | None = Field(
         default=None,
@@ -88,5 +86,5 @@ class Scaling(Model):
         ),
         ge=-1_000_000,
         le=1_000_000,
-        json_schema_extra=operator_default(default_of(ScalingSpec, "quota_priority")),
+        json_schema_extra=core_default(ScalingSpec, "quota_priority"),
     )

@@ -21,6 +21,17 @@ def default_of(record: type, attribute: str) -> Any:
     return next(field.default for field in fields(record) if field.name == attribute)
 
 
+def core_default(record: type, attribute: str) -> dict[str, Any]:
+    """The `json_schema_extra` of a field with a default in core. Times are shown in seconds."""
+    value = default_of(record, attribute)
+    return operator_default(f"{value:.0f}s" if attribute.endswith("_s") else value)
+
+
+def core_percentage(record: type, attribute: str) -> dict[str, Any]:
+    """The `json_schema_extra` of a percentage whose default in core is a fraction."""
+    return operator_default(round(100 * default_of(record, attribute)))
+
+
 def without_none(**values: Any) -> dict[str, Any]:
     """The values that are not None, as keyword arguments. Core has defaults for the others."""
     return {name: value for name, value in values.items() if value is not None}
