@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from penstock.errors import KubeError
 from penstock.local import processes
 from penstock.local.node.backoff import Backoff
 from penstock.local.node.container import Container
+from penstock.local.node.container_watch import ContainerWatch
 from penstock.local.node.environment import ConfigError
 from penstock.local.node.node import Node
 from penstock.local.node.podstatus import Terminated, should_restart
-from penstock.local.node.probe import ProbeSpec, ProbeState
 from penstock.local.node.report import PodReport
 from penstock.local.node.unsupported import REASON, unsupported
 from penstock.local.node.variables import Variables
@@ -46,6 +46,8 @@ class PodWorker:
         self._report = PodReport(node, pod, pod_ip)
         self._volumes = Volumes(node.kube, pod, self.folder / "volumes")
         self._variables = Variables(node.kube, node.cluster, pod, pod_ip)
+        grace_s = float(pod["spec"].get("terminationGracePeriodSeconds", 30))
+        self._watch = ContainerWatch(self._report, grace_s, self._end)
         self._running: dict[str, Container] = {}
         self._task: asyncio.Task[None] | None = None
         self._current: dict[str, Container] = {}  # the last run of each container
@@ -178,7 +180,7 @@ class PodWorker:
         self._running[name] = container
         self._report.update(name, lambda r: r.running(started_at))
         await self._report.event("Normal", "Started", f"Started container {name}")
-        watching = asyncio.create_task(self._watch(container))
+        watching = asyncio.create_task(self._watch.run(container))
         try:
             exit_code = await container.wait()
         finally:
@@ -227,54 +229,6 @@ class PodWorker:
             self._link.symlink_to(target)
         return str(self._link) if self._link.readlink() == Path(target) else target
 
-    async def _watch(self, container: Container) -> None:
-        """Run postStart and the probes of a running container until cancelled."""
-        spec = container.spec
-        hook = spec.get("lifecycle", {}).get("postStart")
-        if hook and (failure := await container.act(hook, 600)):
-            await self._report.warn("FailedPostStartHook", failure)
-            container.kill()
-            return
-        startup = ProbeSpec.of(spec.get("startupProbe"))
-        if startup:
-            await self._probe(container, "Startup", startup, until_passing=True)
-        self._report.update(container.name, lambda r: replace(r, is_started=True))
-        loops: list[Coroutine[Any, Any, None]] = []
-        readiness = ProbeSpec.of(spec.get("readinessProbe"))
-        if readiness:
-            loops.append(self._probe(container, "Readiness", readiness))
-        else:
-            self._report.set_ready(container.name, True)
-        if liveness := ProbeSpec.of(spec.get("livenessProbe")):
-            loops.append(self._probe(container, "Liveness", liveness))
-        await self._report.send()
-        await asyncio.gather(*loops)
-
-    async def _probe(
-        self, container: Container, kind: str, spec: ProbeSpec, *, until_passing: bool = False
-    ) -> None:
-        state = ProbeState()
-        await asyncio.sleep(spec.initial_delay_s)
-        while True:
-            failure = await container.probe(spec)
-            state = state.observe(spec, failure is None)
-            if failure:
-                await self._report.warn("Unhealthy", f"{kind} probe failed: {failure}")
-            if kind == "Readiness":
-                if state.verdict != "unknown":
-                    self._report.set_ready(container.name, state.verdict == "passing")
-                await self._report.send()
-            elif state.verdict == "failing":
-                message = (
-                    f"Container {container.name} failed {kind.lower()} probe, will be restarted"
-                )
-                await self._report.event("Normal", "Killing", message)
-                await self._end(container, monotonic() + self._grace_s(spec))
-                return
-            elif until_passing and state.verdict == "passing":
-                return
-            await asyncio.sleep(spec.period_s)
-
     async def _end(self, container: Container, deadline_s: float = math.inf) -> None:
         """Stop a container: preStop, SIGTERM, and SIGKILL at the deadline. Waits until it has ended.
 
@@ -299,10 +253,6 @@ class PodWorker:
             if left_s() <= 0:
                 container.kill()
             await asyncio.sleep(POLL_S)
-
-    def _grace_s(self, probe: ProbeSpec) -> float:
-        stated = self.pod["spec"].get("terminationGracePeriodSeconds", 30)
-        return float(stated if probe.grace_s is None else probe.grace_s)
 
 
 def _innermost(error: BaseException) -> BaseException:
