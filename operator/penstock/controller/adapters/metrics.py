@@ -11,7 +11,7 @@ from penstock.controller.adapters.placer import AdapterPlacer
 from penstock.controller.adapters.rollouts import RunningRollout
 from penstock.controller.adapters.service import AdapterService
 from penstock.core.rollout.deadlines import adapter_deadline_s
-from penstock.observability.metrics import operator as specs
+from penstock.observability.metrics import operator_adapters as specs
 from penstock.observability.service_samples import Sample
 
 # Most rollouts that have series at the same time: each has several for each test of its canary.

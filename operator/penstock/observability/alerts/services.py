@@ -18,8 +18,6 @@ from penstock.observability.metrics.gateway import (
     WAITING,
 )
 from penstock.observability.metrics.operator import (
-    ADAPTER_ROLLOUT_DEADLINE,
-    ADAPTER_ROLLOUT_PHASE,
     AT_MAXIMUM,
     BLIND,
     CONDITION_STATUS,
@@ -28,6 +26,10 @@ from penstock.observability.metrics.operator import (
     ROLLOUT_PHASE,
     UNREADABLE_ENGINES,
     UNREADY_S,
+)
+from penstock.observability.metrics.operator_adapters import (
+    ADAPTER_ROLLOUT_DEADLINE,
+    ADAPTER_ROLLOUT_PHASE,
 )
 from penstock.observability.metrics.specs import MetricSpec
 

@@ -8,7 +8,7 @@ from penstock.observability.dashboards.board import Board, Row
 from penstock.observability.dashboards.panels import areas, fractions, logarithmic, series, states
 from penstock.observability.dashboards.promql import ENGINES, SERVICES, WINDOW, ratio
 from penstock.observability.dashboards.rollout import PHASE_COLORS
-from penstock.observability.metrics import gateway, operator
+from penstock.observability.metrics import gateway, operator_adapters
 from penstock_engine.contract import metric_specs as engine
 
 ADAPTER = "{{service}} {{adapter}}"
@@ -148,21 +148,23 @@ def _versions() -> Row:
                 "Phase of the adapters whose version is being rolled out. Nothing: no rollout runs.",
                 {phase: PHASE_COLORS.get(phase, "light-blue") for phase in PHASES},
                 (
-                    SERVICES.state(operator.ADAPTER_ROLLOUT_PHASE, by, "phase", tuple(PHASES)),
+                    SERVICES.state(
+                        operator_adapters.ADAPTER_ROLLOUT_PHASE, by, "phase", tuple(PHASES)
+                    ),
                     ADAPTER,
                 ),
             ),
             fractions(
                 "Requests for the new version",
                 "Fraction of the requests for the adapter that its new version receives.",
-                (SERVICES.max(operator.ADAPTER_CANARY_WEIGHT, by), ADAPTER),
+                (SERVICES.max(operator_adapters.ADAPTER_CANARY_WEIGHT, by), ADAPTER),
             ),
             logarithmic(
                 series(
                     "Evidence against the new version",
                     "e-value of each test. At 1 there is none.",
                     units.Short,
-                    (SERVICES.max(operator.ADAPTER_CANARY_E_VALUE, by_test), test),
+                    (SERVICES.max(operator_adapters.ADAPTER_CANARY_E_VALUE, by_test), test),
                 )
             ),
             series(
@@ -170,14 +172,14 @@ def _versions() -> Row:
                 "Estimated increase against the version that serves: relative for times and lengths, "
                 "absolute for fractions of requests.",
                 units.PercentUnit,
-                (SERVICES.max(operator.ADAPTER_CANARY_EFFECT, by_test), test),
+                (SERVICES.max(operator_adapters.ADAPTER_CANARY_EFFECT, by_test), test),
             ),
             series(
                 "Requests compared",
                 "Requests that each test has counted, for the new version and for the one that serves.",
                 units.Short,
                 (
-                    SERVICES.max(operator.ADAPTER_CANARY_SAMPLES, f"{by_test}, arm"),
+                    SERVICES.max(operator_adapters.ADAPTER_CANARY_SAMPLES, f"{by_test}, arm"),
                     f"{test} {{{{arm}}}}",
                 ),
             ),

@@ -1,6 +1,7 @@
 """The metrics of the operator. Only the leading replica has series with the label `service`."""
 
 from penstock.observability.metrics import operator_labels as label
+from penstock.observability.metrics.operator_adapters import OF_ADAPTERS
 from penstock.observability.metrics.specs import (
     CALL_S,
     CREDENTIAL,
@@ -276,91 +277,6 @@ SERVICES: tuple[MetricSpec, ...] = (
     UNREADABLE_ENGINES, OBJECTIVE_S, OBJECTIVE_TARGET, ATTAINMENT, ERROR_BUDGET_LEFT,
     ROLLOUT_PHASE, ROLLOUT_PHASE_START, ROLLOUT_DEADLINE, ROLLOUT_TRANSITIONS, TRAFFIC_WEIGHT,
     CANARY_E_VALUE, CANARY_EFFECT, CANARY_EFFECT_BOUND, CANARY_SAMPLES, CANARY_GATE,
-)  # fmt: skip
-
-# A service may have thousands of adapters, so only rollouts have series with an adapter's name. Gateways
-# have such series for the adapters in use.
-ADAPTERS = gauge("penstock_operator_adapters", "LoraAdapters that the service takes.", SERVICE)
-COPIES_WANTED = gauge(
-    "penstock_operator_adapter_copies_wanted",
-    "Copies of adapters that the last placement wants, of all adapters together.",
-    SERVICE,
-)
-COPIES_LOADED = gauge(
-    "penstock_operator_adapter_copies_loaded",
-    "Copies of wanted adapters in the memory of ready engines.",
-    SERVICE,
-)
-SLOTS = gauge(
-    "penstock_operator_adapter_slots",
-    "Adapters that the ready engines can have in memory.",
-    SERVICE,
-)
-FAILING = gauge(
-    "penstock_operator_adapters_failing",
-    "LoraAdapters whose last load by the operator failed.",
-    SERVICE,
-)
-LOADS = counter(
-    "penstock_operator_adapter_loads_total",
-    "Loads that the operator sent to engines. Gateways count their own.",
-    SERVICE,
-    label.LOAD_OUTCOME,
-)
-UNLOADS = counter(
-    "penstock_operator_adapter_unloads_total",
-    "Unloads that the operator sent to engines.",
-    SERVICE,
-)
-
-ADAPTER_ROLLOUT_PHASE = gauge(
-    "penstock_operator_adapter_rollout_phase",
-    "1, with the phase in which an adapter's version is rolled out. None after the rollout.",
-    SERVICE,
-    label.ADAPTER,
-    label.PHASE,
-)
-ADAPTER_ROLLOUT_DEADLINE = gauge(
-    "penstock_operator_adapter_rollout_deadline_timestamp_seconds",
-    "Time by which the phase of the adapter's rollout should end, in seconds since the epoch. None for a "
-    "phase without a limit.",
-    SERVICE,
-    label.ADAPTER,
-)
-ADAPTER_CANARY_WEIGHT = gauge(
-    "penstock_operator_adapter_canary_weight_ratio",
-    "Fraction of the requests for the adapter that its new version receives while it is judged.",
-    SERVICE,
-    label.ADAPTER,
-)
-ADAPTER_CANARY_E_VALUE = gauge(
-    "penstock_operator_adapter_canary_e_value",
-    "e-value of a test: the evidence that the adapter's new version is worse. 1 means no evidence.",
-    SERVICE,
-    label.ADAPTER,
-    label.TEST,
-)
-ADAPTER_CANARY_EFFECT = gauge(
-    "penstock_operator_adapter_canary_effect_ratio",
-    "Estimated increase on the adapter's new version: relative for times and lengths, absolute for fractions "
-    "of requests.",
-    SERVICE,
-    label.ADAPTER,
-    label.TEST,
-)
-ADAPTER_CANARY_SAMPLES = gauge(
-    "penstock_operator_adapter_canary_samples",
-    "Requests for the adapter that a test has counted.",
-    SERVICE,
-    label.ADAPTER,
-    label.TEST,
-    label.ARM,
-)
-
-OF_ADAPTERS: tuple[MetricSpec, ...] = (
-    ADAPTERS, COPIES_WANTED, COPIES_LOADED, SLOTS, FAILING, LOADS, UNLOADS, ADAPTER_ROLLOUT_PHASE,
-    ADAPTER_ROLLOUT_DEADLINE, ADAPTER_CANARY_WEIGHT, ADAPTER_CANARY_E_VALUE, ADAPTER_CANARY_EFFECT,
-    ADAPTER_CANARY_SAMPLES,
 )  # fmt: skip
 
 METRICS: tuple[MetricSpec, ...] = PROCESS + SERVICES + OF_ADAPTERS
