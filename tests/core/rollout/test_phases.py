@@ -1,10 +1,13 @@
 """The table of rollout phases: what it allows, what it refuses, and that nothing is stuck."""
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.rollout.rollout_inputs import NEW, OTHER, deployment, inputs, pod, state
 
 from penstock.core.observed.rollout_phases import (
     JUDGED_PHASES,
@@ -13,6 +16,8 @@ from penstock.core.observed.rollout_phases import (
     SETTLED_PHASES,
     Phase,
 )
+from penstock.core.rollout.deadlines import adapter_deadline_s, phase_deadline_s
+from penstock.core.rollout.events import detect_events
 from penstock.core.rollout.phase_reference import diagram, page
 from penstock.core.rollout.phases import (
     EVENTS,
@@ -21,7 +26,10 @@ from penstock.core.rollout.phases import (
     UnlistedTransition,
     next_phase,
 )
-from penstock.core.spec.rollout import Strategy
+from penstock.core.rollout.waiting import overdue, waiting_for
+from penstock.core.rollout.wake import wake_s
+from penstock.core.spec.canary import CanarySpec
+from penstock.core.spec.rollout import RolloutSpec, Strategy
 
 STRATEGIES = get_args(Strategy)
 
@@ -106,6 +114,33 @@ def test_lists_of_phases_follow_from_the_table():
     assert starting == ["Starting", "Growing", "Replacing"]
     assert JUDGED_PHASES == ("Judging", "Paused", "Growing")
     assert PHASES_THAT_USERS_END == ("Waiting", "Paused")
+    assert {phase for phase, row in PHASES.items() if row.user_action} == {"Waiting", "Paused"}
+
+
+@pytest.mark.parametrize("like", ["Growing", "Draining", "Judging", "Stable"])
+def test_what_a_new_phase_awaits_says_when_it_ends_and_what_is_told_of_it(monkeypatch, like):
+    """Its row in the table suffices for its events, deadlines and messages, and for when it is looked at."""
+    row = replace(PHASES[like], meaning="the canary's caches are filled", end="they are full")
+    monkeypatch.setitem(PHASES, "Warming", row)
+    monkeypatch.setitem(TRANSITIONS["Canary"], ("Warming", "PodsFailed"), "RollingBack")
+    refused = {"refusals": {NEW: ("PodForbidden", "no rights")}}
+    service = SimpleNamespace(rollout=RolloutSpec(), termination_grace_s=45.0)
+    for after_s in (0.0, 700.0):
+        for children in ((), (deployment(replicas=2), pod(), pod(name="q")), (pod(OTHER, "r"),)):
+            seen = inputs(*children, after_s=after_s, **refused)
+            told = [
+                (
+                    list(detect_events(rollout, seen)),
+                    wake_s(rollout, seen),
+                    phase_deadline_s(rollout, service, seen.observed),
+                    adapter_deadline_s(rollout, CanarySpec()),
+                    waiting_for(rollout, seen),
+                    overdue(rollout, seen),
+                )
+                for rollout in (state(like), state("Warming"))
+            ]
+            assert told[0] == told[1]
+    assert "| `Warming` | the canary's caches are filled | they are full |" in page()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -22,70 +22,129 @@ Phase = Literal[
 ]
 
 
+# Spec: another revision. ReadyPods: new pods, within progressDeadline. RemovedPods: the end of those without
+# traffic. TrafficTo*: that gateways apply it. Evidence: on the canary. User: a decision.
+Awaited = Literal[
+    "Spec", "ReadyPods", "RemovedPods", "TrafficToNew", "TrafficToStable", "Evidence", "User"
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseRow:
     """Row of the phase table: properties of one phase.
 
-    meaning: for the reference page. is_settled: no rollout is in progress. is_first: a rollout begins with
-    it. starts_pods: new pods must become ready within progressDeadline. is_judged: the canary gets requests,
-    and its evidence and the result of its evaluation count. user_action: what a user does to end it; empty if
-    it ends without a user.
+    meaning, end: what it is and what ends it, for the reference page. awaits: what it waits for, from which
+    its deadline and what is said of its progress follow. is_first: a rollout begins with it. is_judged: the
+    canary gets requests, and its evidence and the result of its evaluation count. user_action: what a user
+    does to end it; empty if it ends without a user.
     """
 
     meaning: str
-    is_settled: bool = False
+    end: str
+    awaits: Awaited
     is_first: bool = False
-    starts_pods: bool = False
     is_judged: bool = False
     user_action: str = ""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no rollout is in progress."""
+        return self.awaits == "Spec"
 
+    @property
+    def starts_pods(self) -> bool:
+        """Whether new pods must become ready within progressDeadline."""
+        return self.awaits == "ReadyPods"
+
+
+# {removal_s}, {gateways_s}: limits of core/rollout, which the reference page fills in.
 PHASES: Mapping[Phase, PhaseRow] = {
-    "Stable": PhaseRow(meaning="one revision has pods and all of the traffic", is_settled=True),
+    "Stable": PhaseRow(
+        meaning="one revision has pods and all of the traffic",
+        end="the spec asks for another revision",
+        awaits="Spec",
+    ),
     "Stopping": PhaseRow(
         meaning="Recreate: the old pods drain before new ones start",
+        end="the old pods are gone; `Stalled` if they are not {removal_s} s after their grace period",
+        awaits="RemovedPods",
         is_first=True,
     ),
     "Starting": PhaseRow(
         meaning="pods of the new revision start; no traffic",
+        end=(
+            "the pods are ready, else `progressDeadline` rejects the revision; `Stalled` if there is no "
+            "other revision to return to"
+        ),
+        awaits="ReadyPods",
         is_first=True,
-        starts_pods=True,
     ),
     "Mirroring": PhaseRow(
         meaning="Canary: the new revision gets copies of requests; no traffic",
+        end="`mirror.duration` of time with copies, a fault, or a user",
+        awaits="Evidence",
     ),
     "Waiting": PhaseRow(
         meaning="BlueGreen: all pods are ready; a user decides when to switch",
+        end="a user promotes or aborts the revision",
+        awaits="User",
         user_action="`kubectl penstock rollout` promotes or aborts it",
     ),
     "Judging": PhaseRow(
         meaning="Canary: traffic is split, evidence comes in",
+        end="evidence, a fault, `maxDuration` of time with requests, or a user",
+        awaits="Evidence",
         is_judged=True,
     ),
     "Paused": PhaseRow(
         meaning="Canary: a user holds the traffic split",
+        end="a user resumes or aborts the canary, or a fault rejects it",
+        awaits="User",
         is_judged=True,
         user_action="`kubectl penstock rollout` resumes, promotes or aborts it",
     ),
     "Growing": PhaseRow(
         meaning="Canary: the new revision gets the pods that all of the traffic needs",
-        starts_pods=True,
+        end="the pods are ready, else `progressDeadline` rejects the revision",
+        awaits="ReadyPods",
         is_judged=True,
     ),
     "Replacing": PhaseRow(
         meaning="Rolling: pods are replaced a few at a time",
+        end="the pods are ready, else `progressDeadline` rejects the revision",
+        awaits="ReadyPods",
         is_first=True,
-        starts_pods=True,
     ),
-    "Promoting": PhaseRow(meaning="all traffic goes to the new revision; gateways apply that"),
-    "Draining": PhaseRow(meaning="the old revision's pods finish their streams and terminate"),
+    "Promoting": PhaseRow(
+        meaning="all traffic goes to the new revision; gateways apply that",
+        end="gateways apply the traffic, at most {gateways_s} s; BlueGreen: also `scaleDownDelay`",
+        awaits="TrafficToNew",
+    ),
+    "Draining": PhaseRow(
+        meaning="the old revision's pods finish their streams and terminate",
+        end=(
+            "the pods are gone, or {removal_s} s after their grace period. If the spec asks for another "
+            "revision, its rollout does not wait for pods that are terminating"
+        ),
+        awaits="RemovedPods",
+    ),
     "RollingBack": PhaseRow(
-        meaning="all traffic goes to the old revision again; gateways apply that"
+        meaning="all traffic goes to the old revision again; gateways apply that",
+        end=(
+            "gateways apply the traffic, at most {gateways_s} s, once a stable pod is ready; "
+            "Rolling: stable pods are ready; `Stalled` if none gets ready within `progressDeadline`"
+        ),
+        awaits="TrafficToStable",
     ),
-    "Discarding": PhaseRow(meaning="the new revision's pods finish their streams and terminate"),
+    "Discarding": PhaseRow(
+        meaning="the new revision's pods finish their streams and terminate",
+        end="as Draining",
+        awaits="RemovedPods",
+    ),
     "Rejected": PhaseRow(
         meaning="like Stable, with a revision that is not retried",
-        is_settled=True,
+        end="the spec asks for another revision, or a user resumes",
+        awaits="Spec",
     ),
 }
 
@@ -97,4 +156,4 @@ def _phases(is_listed: Callable[[PhaseRow], object]) -> tuple[Phase, ...]:
 # A status may have the phase of a newer operator, which is in none of these.
 SETTLED_PHASES = _phases(lambda row: row.is_settled)
 JUDGED_PHASES = _phases(lambda row: row.is_judged)
-PHASES_THAT_USERS_END = _phases(lambda row: row.user_action)
+PHASES_THAT_USERS_END = _phases(lambda row: row.awaits == "User")

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.canary.verdict import Abort, Accept, Verdict, describe_progress
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout import routes
+from penstock.core.rollout.adapter_targets import wanted_copies
 from penstock.core.rollout.commands import Command
-from penstock.core.rollout.size import pods_for
 from penstock.core.rollout.user_requests import EventWithReason, user_requests
 from penstock.core.spec.canary import CanarySpec
 
@@ -75,40 +76,25 @@ def detect_adapter_events(
     yield from _progress(state, inputs, traffic)
 
 
-def wanted_copies(state: RolloutState, canary: CanarySpec) -> int:
-    """Copies that the version that is rolled out needs in this phase; 0 if there is none."""
-    match state.phase:
-        case "Starting" if state.strategy == "Canary":
-            return pods_for(canary.min_weight, state.replicas)
-        case "Starting":
-            return 1
-        case "Judging" | "Paused":
-            return pods_for(state.weight_percent / 100, state.replicas)
-        case "Growing" | "Promoting":
-            return state.replicas
-        case _:
-            return 0
-
-
 def is_late(state: RolloutState, inputs: AdapterInputs) -> bool:
     """Whether the version that is rolled out has waited for its copies for longer than loads take."""
-    return state.phase in ("Starting", "Growing") and inputs.now_s >= state.since_s + MAX_SHORT_S
+    return PHASES[state.phase].starts_pods and inputs.now_s >= state.since_s + MAX_SHORT_S
 
 
 def waiting_reason(state: RolloutState, inputs: AdapterInputs, traffic: StoredTraffic) -> str:
     """A sentence on what the phase waits for; empty if there is none."""
-    match state.phase:
-        case "Starting" | "Growing":
+    match PHASES[state.phase].awaits:
+        case "ReadyPods":
             wanted = wanted_copies(state, inputs.canary)
             resident = inputs.resident(state.revision)
             return f"{resident} of {wanted} copies of revision {state.revision} are loaded"
-        case "Judging":
+        case "Evidence":
             return describe_progress(inputs.verdict)
-        case "Promoting" | "RollingBack":
+        case "TrafficToNew" | "TrafficToStable":
             return routes.describe_lagging_gateway(inputs.applied_generations, traffic.generation)
-        case "Draining" | "Discarding":
+        case "RemovedPods":
             return "copies of the other version still have requests, or are being unloaded"
-        case _:
+        case "Spec" | "User":
             return ""
 
 
@@ -116,22 +102,22 @@ def _progress(
     state: RolloutState, inputs: AdapterInputs, traffic: StoredTraffic
 ) -> Iterator[EventWithReason]:
     """Yield the event that the current phase waits for, if it happened."""
-    match state.phase:
-        case "Starting" | "Growing":
+    match PHASES[state.phase].awaits:
+        case "ReadyPods":
             resident = inputs.resident(state.revision)
             least = 1 if is_late(state, inputs) else wanted_copies(state, inputs.canary)
             if resident >= least:
                 loaded = "1 copy" if resident == 1 else f"{resident} copies"
                 yield "PodsReady", f"{loaded} of revision {state.revision} loaded"
-        case "Promoting" | "RollingBack":
+        case "TrafficToNew" | "TrafficToStable":
             if reason := _routes_moved(state, inputs, traffic):
                 yield "RoutesMoved", reason
-        case "Draining" | "Discarding":
+        case "RemovedPods":
             if not any(
                 c.known for revision, c in inputs.copies.items() if revision != state.stable
             ):
                 yield "PodsGone", "the copies without traffic are unloaded"
-        case _:
+        case "Spec" | "Evidence" | "User":
             pass
 
 

@@ -21,8 +21,8 @@ from penstock.core.rollout.adapter_events import (
     detect_adapter_events,
     is_late,
     waiting_reason,
-    wanted_copies,
 )
+from penstock.core.rollout.adapter_targets import traffic_shares, wanted_copies
 from penstock.core.rollout.step import Context, advance
 from penstock.core.rollout.targets import percent
 from penstock.core.spec.service import Object
@@ -116,19 +116,6 @@ def stored_traffic(status: Object) -> StoredTraffic:
         if target.get("percent", 0) > 0
     }
     return StoredTraffic(shares, status.get("trafficGeneration") or 0)
-
-
-def traffic_shares(state: RolloutState) -> dict[str, int]:
-    """Percent of the requests by revision, the stable one first."""
-    stable, candidate = state.stable or "", state.revision or ""
-    match state.phase:
-        case "Judging" | "Paused" | "Growing":
-            weight = state.weight_percent
-            return {stable: 100 - weight, candidate: weight}
-        case "Promoting":
-            return {candidate: 100}
-        case _:
-            return {stable: 100}
 
 
 def placed_versions(

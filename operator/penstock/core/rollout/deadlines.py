@@ -38,13 +38,29 @@ def phase_deadline_s(
     None for PHASES_WITHOUT_DEADLINE. A canary may take longer: time without requests does not count towards
     its maxDuration.
     """
-    if state.phase in PHASES_WITHOUT_DEADLINE:
-        return None
-    if PHASES[state.phase].starts_pods:
-        return progress_deadline_s(state, spec.rollout, observed, state.revision)
-    if state.phase == "RollingBack" and state.strategy == "Rolling":  # stable pods start again
-        return progress_deadline_s(state, spec.rollout, observed, state.stable)
-    return state.since_s + _limit_s(state, spec)
+    rollout = spec.rollout
+    match PHASES[state.phase].awaits:
+        case "Spec" | "User":
+            return None
+        case "ReadyPods":
+            return progress_deadline_s(state, rollout, observed, state.revision)
+        case "RemovedPods":
+            return removal_deadline_s(state, spec.termination_grace_s)
+        case "TrafficToNew" | "TrafficToStable" if (
+            state.strategy == "Rolling"
+        ):  # stable pods start again
+            return progress_deadline_s(state, rollout, observed, state.stable)
+        case "TrafficToNew" | "TrafficToStable":
+            is_kept = state.phase == "Promoting" and state.strategy == "BlueGreen"
+            kept_s = rollout.scale_down_delay_s if is_kept else 0.0
+            return state.since_s + kept_s + GATEWAY_TIMEOUT_S
+        case "Evidence" if state.phase == "Mirroring":
+            return state.since_s + (
+                rollout.canary.mirror.duration_s if rollout.canary.mirror else 0.0
+            )
+        case "Evidence":
+            evaluation_s = rollout.evaluation.timeout_s if rollout.evaluation else 0.0
+            return state.since_s + rollout.canary.max_duration_s + evaluation_s
 
 
 def adapter_deadline_s(state: RolloutState, canary: CanarySpec) -> float | None:
@@ -52,29 +68,12 @@ def adapter_deadline_s(state: RolloutState, canary: CanarySpec) -> float | None:
 
     canary: settings of the service. As for a service, a canary may take longer.
     """
-    if state.phase in PHASES_WITHOUT_DEADLINE:
-        return None
-    match state.phase:
-        case "Judging":
+    match PHASES[state.phase].awaits:
+        case "Spec" | "User":
+            return None
+        case "Evidence":
             return state.since_s + canary.max_duration_s
-        case "Promoting" | "RollingBack":
+        case "TrafficToNew" | "TrafficToStable":
             return state.since_s + GATEWAY_TIMEOUT_S
-        case _:  # copies are loaded, or unloaded when their requests end
+        case "ReadyPods" | "RemovedPods":  # copies are loaded, or unloaded when their requests end
             return state.since_s + MAX_SHORT_S
-
-
-def _limit_s(state: RolloutState, spec: ServiceSpec) -> float:
-    """Longest time of a phase that starts no pods, in seconds."""
-    rollout = spec.rollout
-    match state.phase:
-        case "Mirroring":
-            return rollout.canary.mirror.duration_s if rollout.canary.mirror else 0.0
-        case "Judging":
-            evaluation_s = rollout.evaluation.timeout_s if rollout.evaluation else 0.0
-            return rollout.canary.max_duration_s + evaluation_s
-        case "Promoting" if state.strategy == "BlueGreen":
-            return rollout.scale_down_delay_s + GATEWAY_TIMEOUT_S
-        case "Promoting" | "RollingBack":
-            return GATEWAY_TIMEOUT_S
-        case _:  # Stopping, Draining and Discarding: pods terminate
-            return spec.termination_grace_s + REMOVAL_S

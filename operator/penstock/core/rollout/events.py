@@ -74,16 +74,13 @@ def _termination_message(pod: ObservedPod) -> str:
 
 def _progress(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
     """Yield the event that the current phase waits for, if it happened."""
-    match state.phase:
-        case "Waiting" if inputs.spec.promotion == "Manual":
-            pass
-        case "Starting" | "Waiting" | "Growing" | "Replacing":
-            if _are_ready(state, inputs):
-                yield _readiness(state, inputs), f"the pods of revision {state.revision} are ready"
-        case "RollingBack" if state.strategy == "Rolling":
-            if _has(inputs, state.stable, inputs.total):
-                yield "PodsReady", f"the pods of revision {state.stable} are ready again"
-        case "Stopping" | "Draining" | "Discarding":
+    match PHASES[state.phase].awaits:
+        case "ReadyPods":
+            yield from _readiness(state, inputs)
+        case "User":
+            if state.phase == "Waiting" and inputs.spec.promotion != "Manual":
+                yield from _readiness(state, inputs)
+        case "RemovedPods":
             remaining = describe_remaining(state, inputs)
             if not remaining:
                 yield "PodsGone", "the pods without traffic are gone"
@@ -94,21 +91,27 @@ def _progress(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithR
                     "PodsGone",
                     f"the grace period of pods without traffic is over, but {remaining}",
                 )
-        case "Promoting" | "RollingBack":
+        case "TrafficToNew" | "TrafficToStable" if state.strategy == "Rolling":
+            if _has(inputs, state.stable, inputs.total):
+                yield "PodsReady", f"the pods of revision {state.stable} are ready again"
+        case "TrafficToNew" | "TrafficToStable":
             if reason := routes_moved(state, inputs):
                 yield "RoutesMoved", reason
-        case "Stable" | "Mirroring" | "Judging" | "Paused" | "Rejected":
+        case "Spec" | "Evidence":
             pass
 
 
-def _readiness(state: RolloutState, inputs: RolloutInputs) -> Event:
-    """The event for ready pods, by phase and strategy."""
+def _readiness(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
+    """Yield the event for ready pods, by phase and strategy, if they are ready."""
+    if not _are_ready(state, inputs):
+        return
+    event: Event = "PodsReady"
     if state.phase == "Starting":
         if state.strategy == "Canary" and inputs.spec.canary.mirror is not None:
-            return "ReadyToMirror"
-        if state.strategy == "BlueGreen" and inputs.spec.promotion == "Manual":
-            return "ReadyToSwitch"
-    return "PodsReady"
+            event = "ReadyToMirror"
+        elif state.strategy == "BlueGreen" and inputs.spec.promotion == "Manual":
+            event = "ReadyToSwitch"
+    yield event, f"the pods of revision {state.revision} are ready"
 
 
 def _are_ready(state: RolloutState, inputs: RolloutInputs) -> bool:

@@ -127,7 +127,7 @@ def _entered(
 ) -> RolloutState:
     """The state on entry to a phase, with the fields that the phase sets."""
     match moved.phase:
-        case "Judging" if before.phase in ("Starting", "Mirroring"):
+        case "Judging" if before.phase != "Paused":
             return replace(moved, weight_percent=context.min_weight_percent)
         case "RollingBack" | "Discarding" if _is_rejection(before, event, moved):
             assert moved.revision is not None
@@ -147,5 +147,5 @@ def _entered(
             )
         case "Rejected":
             return replace(moved, revision=None, weight_percent=0)
-        case _:
+        case _:  # a phase that only continues what the one before began
             return moved

@@ -1,5 +1,6 @@
 """Tells when traffic has left a revision, so that its pods may be deleted."""
 
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout import routes
 from penstock.core.rollout.inputs import RolloutInputs
@@ -17,7 +18,8 @@ def routes_moved(state: RolloutState, inputs: RolloutInputs) -> str | None:
 
 def lagging_gateway(state: RolloutState, inputs: RolloutInputs) -> str:
     """A sentence on the gateway that the phase waits for; empty if there is none."""
-    is_routing = state.phase in ("Promoting", "RollingBack") and state.strategy != "Rolling"
+    awaited = PHASES[state.phase].awaits
+    is_routing = awaited in ("TrafficToNew", "TrafficToStable") and state.strategy != "Rolling"
     return (
         routes.describe_lagging_gateway(
             inputs.applied_generations or {}, inputs.observed.traffic_generation
@@ -30,12 +32,12 @@ def lagging_gateway(state: RolloutState, inputs: RolloutInputs) -> str:
 def is_traffic_moved(state: RolloutState, inputs: RolloutInputs) -> bool:
     """Whether the stored traffic shares already exclude the side that the phase takes traffic from."""
     routed, new = {share.side for share in inputs.observed.traffic}, Side(state.revision or "")
-    match state.phase:
-        case "Promoting":
+    match PHASES[state.phase].awaits:
+        case "TrafficToNew":
             return routed <= {new}
-        case "RollingBack":
+        case "TrafficToStable":
             return new not in routed
-        case _:
+        case "Spec" | "ReadyPods" | "RemovedPods" | "Evidence" | "User":
             return True
 
 

@@ -7,6 +7,7 @@ what is missing. docs/reference/rollout-phases.md has the table.
 from penstock.core.canary.verdict import describe_progress
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedState
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.deadlines import progress_deadline_s, removal_deadline_s
 from penstock.core.rollout.inputs import RolloutInputs
@@ -19,19 +20,19 @@ from penstock.core.spec.service import CONTROL, SERVE
 
 def waiting_for(state: RolloutState, inputs: RolloutInputs) -> str:
     """Sentence on what the phase waits for; empty if it waits for nothing, or if its reason says all."""
-    match state.phase:
-        case "Stable" | "Rejected" | "Waiting" | "Paused":
+    match PHASES[state.phase].awaits:
+        case "Spec" | "User":
             return ""
-        case "Starting" | "Growing" | "Replacing":
+        case "ReadyPods":
             return _obstacle(state, inputs.observed)
-        case "Mirroring" | "Judging":
+        case "Evidence":
             return _refusal(state, inputs.observed) or describe_progress(inputs.verdict)
-        case "Stopping" | "Draining" | "Discarding":
+        case "RemovedPods":
             return describe_remaining(state, inputs)
-        case "RollingBack" if state.strategy == "Rolling":
+        case "TrafficToNew" | "TrafficToStable" if state.strategy == "Rolling":
             ready = inputs.observed.ready(state.stable)
             return f"{ready} of {inputs.total} pods of revision {state.stable} are ready"
-        case "Promoting" | "RollingBack":
+        case "TrafficToNew" | "TrafficToStable":
             return _awaited_traffic(state, inputs)
 
 
@@ -41,19 +42,26 @@ def overdue(state: RolloutState, inputs: RolloutInputs) -> str:
     The phase continues: what it waits for may still come.
     """
     now_s, spec, observed = inputs.now_s, inputs.spec, inputs.observed
-    match state.phase:
-        case "Starting" if (state.phase, "PodsFailed") not in TRANSITIONS[state.strategy]:
+    match PHASES[state.phase].awaits:
+        case "ReadyPods":
             # A first revision and Recreate have no revision to roll back to.
+            is_kept = (state.phase, "PodsFailed") not in TRANSITIONS[state.strategy]
             is_late = now_s >= progress_deadline_s(state, spec, observed, state.revision)
-            return no_progress(spec, missing_pods(state, observed)) if is_late else ""
-        case "Stopping" if now_s >= removal_deadline_s(state, inputs.termination_grace_s):
-            return f"old pods have not ended in time: {describe_remaining(state, inputs)}"
-        case "RollingBack" if state.strategy == "Rolling" or is_last_serving(state, inputs):
+            return no_progress(spec, missing_pods(state, observed)) if is_kept and is_late else ""
+        case "RemovedPods":
+            # Other phases go on without the pods that are left.
+            is_late = now_s >= removal_deadline_s(state, inputs.termination_grace_s)
+            remaining = describe_remaining(state, inputs)
+            is_kept = state.phase == "Stopping"
+            return f"old pods have not ended in time: {remaining}" if is_kept and is_late else ""
+        case "TrafficToNew" | "TrafficToStable":
+            is_kept = state.strategy == "Rolling" or is_last_serving(state, inputs)
             is_late = now_s >= progress_deadline_s(state, spec, observed, state.stable)
-            return no_progress(spec, waiting_for(state, inputs)) if is_late else ""
-        case "Mirroring" | "Judging" if now_s >= state.since_s + spec.progress_deadline_s:
-            return _refusal(state, observed)
-        case _:
+            return no_progress(spec, waiting_for(state, inputs)) if is_kept and is_late else ""
+        case "Evidence":
+            is_late = now_s >= state.since_s + spec.progress_deadline_s
+            return _refusal(state, observed) if is_late else ""
+        case "Spec" | "User":
             return ""
 
 

@@ -1,5 +1,6 @@
 """Computes when a rollout has to be evaluated again without an external change."""
 
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.deadlines import (
     progress_deadline_s,
@@ -12,14 +13,14 @@ from penstock.core.rollout.traffic_moves import rollback_until_s
 
 def wake_s(state: RolloutState, inputs: RolloutInputs) -> float | None:
     """Seconds until the passing of time alone may cause an event; None if it cannot."""
-    match state.phase:
-        case "Promoting" | "RollingBack":
+    match PHASES[state.phase].awaits:
+        case "TrafficToNew" | "TrafficToStable":
             due_s = max(rollback_until_s(state, inputs), inputs.now_s + RECHECK_S)
-        case "Starting" | "Growing" | "Replacing":
+        case "ReadyPods":
             due_s = progress_deadline_s(state, inputs.spec, inputs.observed, state.revision)
-        case "Stopping" | "Draining" | "Discarding":
+        case "RemovedPods":
             due_s = removal_deadline_s(state, inputs.termination_grace_s)
-        case "Stable" | "Rejected" | "Mirroring" | "Judging" | "Paused" | "Waiting":
+        case "Spec" | "Evidence" | "User":
             return None
     return due_s - inputs.now_s if due_s > inputs.now_s else None
 

@@ -7,7 +7,7 @@ from penstock.observability.dashboards import variables
 from penstock.observability.dashboards.board import Board, Row
 from penstock.observability.dashboards.panels import areas, fractions, logarithmic, series, states
 from penstock.observability.dashboards.promql import ENGINES, SERVICES, WINDOW, ratio
-from penstock.observability.dashboards.rollout import PHASE_COLORS
+from penstock.observability.dashboards.rollout import phase_color
 from penstock.observability.metrics import gateway, operator_adapters
 from penstock_engine.contract import metric_specs as engine
 
@@ -146,7 +146,7 @@ def _versions() -> Row:
             states(
                 "Phase of the rollout",
                 "Phase of the adapters whose version is being rolled out. Nothing: no rollout runs.",
-                {phase: PHASE_COLORS.get(phase, "light-blue") for phase in PHASES},
+                {phase: phase_color(phase) for phase in PHASES},
                 (
                     SERVICES.state(
                         operator_adapters.ADAPTER_ROLLOUT_PHASE, by, "phase", tuple(PHASES)

@@ -1,10 +1,8 @@
 """Rollout: the canary against the stable revision, with the evidence of the judge."""
 
-from collections.abc import Mapping
-
 from grafana_foundation_sdk.models import units
 
-from penstock.core.observed.rollout_phases import PHASES
+from penstock.core.observed.rollout_phases import PHASES, Phase
 from penstock.observability.dashboards import variables
 from penstock.observability.dashboards.board import Board, Row
 from penstock.observability.dashboards.overview import objective
@@ -22,10 +20,6 @@ from penstock.observability.dashboards.panels import (
 from penstock.observability.dashboards.promql import SERVICES, or_zero, ratio
 from penstock.observability.metrics import gateway, operator
 
-PHASE_COLORS: Mapping[str, str] = {
-    "Stable": GREEN, "Rejected": RED, "RollingBack": RED, "Discarding": "dark-red", "Paused": YELLOW,
-    "Waiting": YELLOW, "Judging": BLUE, "Mirroring": "purple", "Promoting": "dark-green",
-}  # fmt: skip
 _GATES = {
     "Waiting": GREY, "Passing": GREEN, "Failing": RED, "NoData": YELLOW, "Unreadable": "orange",
     "Failed": "dark-red",
@@ -35,6 +29,27 @@ REVISION = "{{service}} {{revision}}"
 # A service has one canary at a time, so its tests need no revision.
 BY_TEST = "service, metric"
 TEST = "{{service}} {{metric}}"
+
+
+def phase_color(phase: Phase) -> str:
+    """The color of a phase. Those in which a rollout goes on as planned are light blue."""
+    match phase:
+        case "Stable":
+            return GREEN
+        case "Rejected" | "RollingBack":
+            return RED
+        case "Discarding":
+            return "dark-red"
+        case "Paused" | "Waiting":
+            return YELLOW
+        case "Judging":
+            return BLUE
+        case "Mirroring":
+            return "purple"
+        case "Promoting":
+            return "dark-green"
+        case "Stopping" | "Starting" | "Growing" | "Replacing" | "Draining":
+            return "light-blue"
 
 
 def board() -> Board:
@@ -55,7 +70,7 @@ def _progress() -> Row:
             states(
                 "Phase",
                 "Phase of the rollout. docs/reference/rollout-phases.md says what each one means.",
-                {phase: PHASE_COLORS.get(phase, "light-blue") for phase in PHASES},
+                {phase: phase_color(phase) for phase in PHASES},
                 (phase, "{{service}}"),
             ),
             fractions(
