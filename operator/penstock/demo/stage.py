@@ -39,16 +39,10 @@ class View:
 
     status: Object
     pods: tuple[ObservedPod, ...]
-    readings: tuple[EngineReading, ...]
 
     @property
     def ready(self) -> int:
         return sum(pod.is_ready and not pod.is_ending for pod in self.pods)
-
-    @property
-    def kv_usage(self) -> float | None:
-        used = [reading.kv_usage for reading in self.readings]
-        return sum(used) / len(used) if used else None
 
     @property
     def scaling(self) -> Object:
@@ -97,16 +91,19 @@ class Stage:
         service = await self.kube.get(INFERENCE_SERVICES, namespace, name)
         selector = f"{SERVICE_LABEL}={name},{ROLE_LABEL}={SERVE}"
         pods, _ = await self.kube.list(PODS, namespace, labelSelector=selector)
-        seen = tuple(ObservedPod.of(pod) for pod in pods)
+        return View(service.get("status", {}), tuple(ObservedPod.of(pod) for pod in pods))
+
+    async def kv_usage(self, view: View) -> float | None:
+        """Read the mean KV use of the ready engines in the namespace default; None if none answers."""
         found = await asyncio.gather(
             *(
-                self._scraper.read(namespace, p.name, host_port(p.address, ENGINE_PORT))
-                for p in seen
-                if p.is_ready
+                self._scraper.read("default", pod.name, host_port(pod.address, ENGINE_PORT))
+                for pod in view.pods
+                if pod.is_ready
             )
         )
-        readings = tuple(r for r in found if isinstance(r, EngineReading))
-        return View(service.get("status", {}), seen, readings)
+        used = [each.kv_usage for each in found if isinstance(each, EngineReading)]
+        return sum(used) / len(used) if used else None
 
     async def wait_until(
         self,

@@ -238,8 +238,9 @@ class Story:
                 await asyncio.sleep(SAMPLE_S)
                 continue
             desired = view.scaling.get("desiredReplicas", view.ready)
+            kv_usage = await stage.kv_usage(view)
             self._timeline.samples.append(
-                Sample(at_s, load.in_flight, view.kv_usage, view.ready, desired)
+                Sample(at_s, load.in_flight, kv_usage, view.ready, desired)
             )
             if self._desired is not None and desired != self._desired:
                 self._tell.decision(at_s, desired, view.scaling.get("message", ""))
