@@ -22,7 +22,7 @@ from penstock.sim.quota import Quota
 
 @dataclass(slots=True)
 class Pod:
-    """Simulated engine pod. scheduled_s: when it got its GPUs. num_starts: container starts so far."""
+    """Simulated engine pod."""
 
     name: str
     created_s: float
@@ -30,9 +30,9 @@ class Pod:
     variant: str = ""
     side: Side = STABLE
     phase: PodPhase = "Starting"
-    scheduled_s: float | None = None
+    scheduled_s: float | None = None  # when it got its GPUs
     ready_s: float | None = None
-    num_starts: int = 0
+    num_starts: int = 0  # container starts so far
 
 
 @dataclass(slots=True)
@@ -53,28 +53,24 @@ class Census:
 
 @dataclass(slots=True)
 class Fleet:
-    """All pods of one service.
-
-    profiles: engine by variant. offers: variants by price; a rule without variants gets the cheapest first.
-    census: pod counts after each change. start_factor: multiple of the start-up time. crash_share: share of
-    starts that fail half-way. factors: multiple of the iteration time by side, 1 where absent.
-    """
+    """All pods of one service."""
 
     name: str
-    profiles: dict[str, Profile]
-    offers: tuple[Offer, ...]
+    profiles: dict[str, Profile]  # engine by variant
+    offers: tuple[Offer, ...]  # variants by price; a rule without variants gets the cheapest first
     clock: Clock
     gateway: Gateway
     quota: Quota
     random: Random
     prefix_block_tokens: int = 0
-    start_factor: float = 1.0
-    crash_share: float = 0.0
+    start_factor: float = 1.0  # multiple of the start-up time
+    crash_share: float = 0.0  # share of starts that fail half-way
+    # Multiple of the iteration time by side, 1 where absent
     factors: dict[Side, float] = field(default_factory=dict)
     desired: int = 0
     by_variant: dict[str, int] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
-    census: list[Census] = field(default_factory=list)
+    census: list[Census] = field(default_factory=list)  # pod counts after each change
     pod_ready_s: list[float] = field(default_factory=list)
     _num_created: int = 0
 

@@ -21,17 +21,14 @@ from penstock.sim.request import Request
 
 @dataclass(frozen=True, slots=True)
 class Future:
-    """Input of the clairvoyant rule.
+    """Input of the clairvoyant rule."""
 
-    requests: all arrivals, in order; empty for a closed loop. profiles, offers: by variant, for rules that
-    choose among variants.
-    """
-
-    requests: Sequence[Request]
+    requests: Sequence[Request]  # all arrivals, in order; empty for a closed loop
     profile: Profile
     objectives: Objectives
     bounds: Bounds
     duration_s: float
+    # profiles, offers: by variant, for rules that choose among variants
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     offers: tuple[Offer, ...] = ()
 

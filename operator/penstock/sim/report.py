@@ -24,17 +24,13 @@ STUDENT = (
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Summary of one service in one run.
-
-    attainment: share of all arrivals that met both objectives. worst_attainment: attainment of the worst
-    five minutes, by arrival. mean_replicas, gpu_hours, cost: of pods from when they hold a GPU until they
-    are removed, while load arrives. violation_s: total length of the 10 s intervals with an arrival that
-    missed an objective. Latencies in seconds, of requests that ended.
-    """
+    """Summary of one service in one run. Latencies are in seconds, of requests that ended."""
 
     arrivals: int
-    attainment: float
-    worst_attainment: float
+    attainment: float  # share of all arrivals that met both objectives
+    worst_attainment: float  # attainment of the worst five minutes, by arrival
+    # mean_replicas, gpu_hours, cost: of pods from when they hold a GPU until they are removed, while load
+    # arrives
     mean_replicas: float
     max_replicas: int
     gpu_hours: float
@@ -45,6 +41,7 @@ class Summary:
     reversals: int
     scale_ups: int
     scale_downs: int
+    # Total length of the 10 s intervals with an arrival that missed an objective
     violation_s: float
     preemptions: int
     ttft_p50_s: float

@@ -22,19 +22,16 @@ class Record:
 
 @dataclass(slots=True)
 class Scaler:
-    """Control loop of one service.
-
-    records: all decisions. bounds: change with the quota. ask: sets the desired replicas.
-    """
+    """Control loop of one service."""
 
     rule: Rule[Any]
     objectives: Objectives
-    bounds: Bounds
+    bounds: Bounds  # change with the quota
     clock: Clock
     metrics: Metrics
     fleet: Fleet
-    records: list[Record] = field(default_factory=list)
-    ask: Callable[[int], None] = field(init=False)
+    records: list[Record] = field(default_factory=list)  # all decisions
+    ask: Callable[[int], None] = field(init=False)  # sets the desired replicas
     _state: Any = None
 
     def __post_init__(self) -> None:

@@ -26,24 +26,19 @@ MISSED, MET = Moments(1, 1.0, 1.0), Moments(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answered request. What is None is not known, and is not counted.
+    """An answered request. What is None is not known, and is not counted."""
 
-    output_tokens: None of an API that generates none. is_empty: it has no text. violates: a latency objective
-    was missed. ahead: requests that the engine had not started to answer when it received this one.
-    concurrent: unfinished requests of the engine, the mean of start and end of the answer. ttft_s: from the
-    engine's receipt to the first token, of a stream. tpot_s: per output token, of a stream of two tokens or
-    more. overall_s: from the gateway's receipt to the first token, or to an answer that is not streamed.
-    """
-
-    output_tokens: int | None
-    is_empty: bool
-    violates: bool = False
-    ahead: int = 0
+    output_tokens: int | None  # None of an API that generates none
+    is_empty: bool  # it has no text
+    violates: bool = False  # a latency objective was missed
+    ahead: int = 0  # requests that the engine had not started to answer when it received this one
+    # Unfinished requests of the engine, the mean of start and end of the answer
     concurrent: float = 0.0
     prompt_tokens: int = 0
     cached_tokens: int | None = None
-    ttft_s: float | None = None
-    tpot_s: float | None = None
+    ttft_s: float | None = None  # from the engine's receipt to the first token, of a stream
+    tpot_s: float | None = None  # per output token, of a stream of two tokens or more
+    # From the gateway's receipt to the first token, or to an answer that is not streamed
     overall_s: float | None = None
 
 
@@ -52,24 +47,22 @@ class Arm:
     """Counts and latency moments of one arm of the comparison. Field names are sent by gateways and stored.
 
     No field has a default: a report or a record that lacks one is of another version, and is not read.
-    requests: finished, with failed ones. violations: requests that missed an objective, with failed ones.
-    ttft, tpot, overall, output: logs of those of an Answer. ttft is by ttft_bin, tpot by tpot_bin. missed: 1
-    for an answer that missed an objective, 0 for others, by queue_bin. prompt_tokens, cached_tokens: for the
-    prefix-cache hit rate. tenants: by name, if the service distinguishes tenants.
     """
 
-    requests: int
+    requests: int  # finished, with failed ones
     errors: int
-    violations: int
+    violations: int  # requests that missed an objective, with failed ones
     empty_outputs: int
+    # ttft, tpot, overall, output: logs of those of an Answer. ttft is by ttft_bin, tpot by tpot_bin.
     ttft: Binned
     tpot: Binned
     overall: Moments
     output: Moments
-    missed: Binned
+    missed: Binned  # 1 for an answer that missed an objective, 0 for others, by queue_bin
+    # prompt_tokens, cached_tokens: for the prefix-cache hit rate
     prompt_tokens: int
     cached_tokens: int
-    tenants: Tenants
+    tenants: Tenants  # by name, if the service distinguishes tenants
 
     def plus(self, other: "Arm") -> "Arm":
         return self._combined(other, add, Moments.plus, tenants.plus)

@@ -26,8 +26,6 @@ class JudgeState:
     """State of the judge. Field names are stored.
 
     Each field that is a CanaryTest is evaluated, explained, shown in the status and stored, in this order.
-    judged_s: seconds with requests on both sides; only these count towards maxDuration. weight: earned share
-    of traffic.
     """
 
     ttft: Ttft
@@ -39,8 +37,8 @@ class JudgeState:
     canary_empty: Counts
     control_empty: Counts
     warm_up: WarmUp
-    judged_s: float
-    weight: float
+    judged_s: float  # seconds with requests on both sides; only these count towards maxDuration
+    weight: float  # earned share of traffic
 
     @classmethod
     def begin(cls, spec: CanarySpec, history: History = NO_HISTORY) -> Self:

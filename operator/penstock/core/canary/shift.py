@@ -84,17 +84,15 @@ class ArmMoments:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """State of a shift estimate. Field names are stored.
+    """State of a shift estimate. Field names are stored; open_*: the unfinished interval, by bin."""
 
-    assumed: degrees of freedom of the variance's prior; 0 for none. open_*: the unfinished interval, by bin.
-    levels: the control's moments by bin, before the unfinished interval. canary, control: finished intervals.
-    """
-
+    # Degrees of freedom of the variance's prior; 0 for none
     assumed: float = PRIOR_INTERVALS
     open_s: float = 0.0
     open_canary: Binned = ()
     open_control: Binned = ()
-    levels: Binned = ()
+    levels: Binned = ()  # the control's moments by bin, before the unfinished interval
+    # canary, control: finished intervals
     canary: ArmMoments = ArmMoments()
     control: ArmMoments = ArmMoments()
     dispersion: Dispersion = NO_DISPERSION

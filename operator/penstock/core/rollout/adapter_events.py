@@ -33,20 +33,16 @@ NO_COPIES = VersionCopies()
 
 @dataclass(frozen=True, slots=True)
 class AdapterInputs:
-    """Inputs of one step.
+    """Inputs of one step."""
 
-    canary: settings of the service. wanted: revision of the spec. copies: by revision. is_used: whether
-    the stable version has requests and answers them, so that a canary can be compared with it. failure: why
-    engines cannot load the version that is rolled out; empty if they can. verdict, command,
-    applied_generations: as for a service.
-    """
-
-    canary: CanarySpec
-    wanted: str
+    canary: CanarySpec  # settings of the service
+    wanted: str  # revision of the spec
     now_s: float
-    copies: Mapping[str, VersionCopies] = field(default_factory=dict)
+    copies: Mapping[str, VersionCopies] = field(default_factory=dict)  # by revision
+    # Whether the stable version has requests and answers them, so that a canary can be compared with it
     is_used: bool = False
-    failure: str = ""
+    failure: str = ""  # why engines cannot load the version that is rolled out; empty if they can
+    # verdict, command, applied_generations: as for a service
     verdict: Verdict | None = None
     command: Command | None = None
     applied_generations: routes.AppliedGenerations | None = None

@@ -30,20 +30,17 @@ from penstock.core.spec.service import Object
 
 @dataclass(frozen=True, slots=True)
 class AdapterRollout:
-    """The rollout of an adapter after a step.
+    """The rollout of an adapter after a step."""
 
-    wanted: revision of the spec. placed: versions that engines are to have, with bounds on their copies.
-    traffic: in the status's format. waiting_for: what the phase waits for, in words. is_late: whether the
-    version has no copy yet although enough time has passed for a load.
-    """
-
-    wanted: str
+    wanted: str  # revision of the spec
     state: RolloutState
     history: History
+    # Versions that engines are to have, with bounds on their copies
     placed: tuple[AdapterVersion, ...]
-    traffic: Sequence[Object]
+    traffic: Sequence[Object]  # in the status's format
     generation: int
-    waiting_for: str = ""
+    waiting_for: str = ""  # what the phase waits for, in words
+    # Whether the version has no copy yet although enough time has passed for a load
     is_late: bool = False
 
     @property

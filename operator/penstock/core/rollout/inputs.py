@@ -11,20 +11,15 @@ from penstock.core.spec.rollout import RolloutSpec
 
 @dataclass(frozen=True, slots=True)
 class RolloutInputs:
-    """Inputs of one rollout step.
-
-    wanted: the revision of the spec. total: replicas for all of the traffic. verdict: the judge's last on
-    the revision that is rolled out. command: the user's last, whether read before or not.
-    applied_generations: the traffic generation that each gateway applies; None while unknown.
-    termination_grace_s: time in which an engine pod has to end once it is deleted.
-    """
+    """Inputs of one rollout step."""
 
     spec: RolloutSpec
     observed: ObservedState
-    wanted: str
-    total: int
+    wanted: str  # the revision of the spec
+    total: int  # replicas for all of the traffic
     now_s: float
-    termination_grace_s: float
-    verdict: Verdict | None = None
-    command: Command | None = None
+    termination_grace_s: float  # time in which an engine pod has to end once it is deleted
+    verdict: Verdict | None = None  # the judge's last on the revision that is rolled out
+    command: Command | None = None  # the user's last, whether read before or not
+    # The traffic generation that each gateway applies; None while unknown
     applied_generations: AppliedGenerations | None = None

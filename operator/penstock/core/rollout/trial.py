@@ -21,19 +21,18 @@ MAX_E_VALUE = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Trial of a canary. Field names are the stored format.
-
-    deployment: id of the trial, so that a retried revision is another one; of a service the uid of the
-    canary's Deployment. mirror: evidence from copies of requests, before the canary had traffic. metrics:
-    the user's metric gates, by name. canary, control: all requests since the canary had traffic,
-    warm-up included, for reports.
-    """
+    """Trial of a canary. Field names are the stored format."""
 
     version: Literal[7]
+    # Id of the trial, so that a retried revision is another one; of a service the uid of the canary's
+    # Deployment
     deployment: str
     state: JudgeState
+    # Evidence from copies of requests, before the canary had traffic
     mirror: MirrorState = NO_COPIES
+    # The user's metric gates, by name
     metrics: Mapping[str, MetricGateState] = field(default_factory=dict)
+    # canary, control: all requests since the canary had traffic, warm-up included, for reports
     canary: Arm = NO_REQUESTS
     control: Arm = NO_REQUESTS
 

@@ -62,22 +62,22 @@ PROFILE = "llama-3.3-70b-h100-tp4"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """ttft_p50_s and so on: of requests after the warm-up. Those that were refused, or had no first token
-    DRAIN_S after the last arrival, count with their wait until then.
+    """Results of the requests after the warm-up.
 
-    miss_share: requests whose adapter was in memory nowhere when they came. loads_per_served: loads per
-    request that got its first token while loads were counted.
+    Those that were refused, or had no first token DRAIN_S after the last arrival, count with their wait until
+    then.
     """
 
     ttft_p50_s: float
     ttft_p99_s: float
     ttft_mean_s: float
     loads_per_min: float
-    miss_share: float
+    miss_share: float  # requests whose adapter was in memory nowhere when they came
     refused: int
     requests: int
     loads_per_request: float
-    loads_per_served: float = 0.0  # files of older runs have none
+    # Loads per request that got its first token while loads were counted; files of older runs have none
+    loads_per_served: float = 0.0
 
 
 def engine_profile() -> Profile:

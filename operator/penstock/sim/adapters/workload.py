@@ -29,30 +29,26 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class AdapterWorkload:
-    """Open-loop requests.
+    """Open-loop requests."""
 
-    rps: mean arrivals per second. shares: relative popularity by rank; empty: Zipf's law. load_s: bounds of
-    the uniform load times. loads_at_once: of one engine. burst_share: share of the arrivals that start a
-    burst of burst_length requests, exponential gaps with mean burst_gap_s; they count in rps. shift_s: time
-    after which a share `shifted` of the adapters change ranks; 0: never. new_share: share of the adapters
-    that appear during the run, evenly over its time. group_size: adapters used together: a burst goes round
-    the adapters of a group. 1: no groups.
-    """
-
-    rps: float
+    rps: float  # mean arrivals per second
     duration_s: float = 1800.0
     num_adapters: int = 1000
     exponent: float = 1.0
-    shares: tuple[float, ...] = ()
-    load_s: tuple[float, float] = (0.1, 1.0)
-    loads_at_once: int = 1
+    shares: tuple[float, ...] = ()  # relative popularity by rank; empty: Zipf's law
+    load_s: tuple[float, float] = (0.1, 1.0)  # bounds of the uniform load times
+    loads_at_once: int = 1  # of one engine
     cv: float = 1.0
+    # Share of the arrivals that start a burst of burst_length requests, exponential gaps with mean
+    # burst_gap_s; they count in rps
     burst_share: float = 0.0
     burst_length: int = 8
     burst_gap_s: float = 3.0
+    # Time after which a share `shifted` of the adapters change ranks; 0: never
     shift_s: float = 0.0
     shifted: float = 0.2
-    new_share: float = 0.0
+    new_share: float = 0.0  # share of the adapters that appear during the run, evenly over its time
+    # Adapters used together: a burst goes round the adapters of a group. 1: no groups.
     group_size: int = 1
     step: Step | None = None
     prompt: LogNormal = PROMPT

@@ -23,13 +23,10 @@ SLOT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Requests in order of arrival. ttft, tpot and output are natural logs.
-
-    ahead: requests of the same pod without a first token at arrival.
-    """
+    """Requests in order of arrival. ttft, tpot and output are natural logs."""
 
     at_s: Floats
-    ahead: NDArray[np.int64]
+    ahead: NDArray[np.int64]  # requests of the same pod without a first token at arrival
     ttft: Floats
     tpot: Floats
     prompt_tokens: Floats
@@ -40,20 +37,16 @@ class Requests:
 
 @dataclass(slots=True)
 class Source:
-    """Source of one side's requests, drawn in consecutive spans of time.
-
-    waits_s: queueing time of each pod. open_s: per pod, first-token times of requests open at the end of a
-    span. service_s: mean service time. growth: growth of the traffic since the start.
-    """
+    """Source of one side's requests, drawn in consecutive spans of time."""
 
     scenario: Scenario
     is_canary: bool
     phase: float
     draw: np.random.Generator
-    waits_s: list[float]
-    open_s: list[Floats]
-    service_s: float
-    growth: Growth
+    waits_s: list[float]  # queueing time of each pod
+    open_s: list[Floats]  # per pod, first-token times of requests open at the end of a span
+    service_s: float  # mean service time
+    growth: Growth  # growth of the traffic since the start
 
     @classmethod
     def of(

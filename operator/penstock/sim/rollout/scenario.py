@@ -40,11 +40,7 @@ class Effect:
 class Scenario:
     """Scenario of simulated canaries. Rates in requests/s.
 
-    *_sigma: standard deviation of log latency (queue: of log service time). length_share: share of the
-    variance of log TTFT that prompt length explains. grows: the rates are those of the start, and both grow
-    with the judge's weight. streams: whether answers are streamed; else only the times of whole ones are
-    known. warm_up_s: time to fill the canary's prefix cache. history_hours: hours of
-    stable's error counts before the canary.
+    *_sigma: standard deviation of log latency (queue: of log service time).
     """
 
     canary_rate: float
@@ -55,9 +51,10 @@ class Scenario:
     ttft_sigma: float = 0.8
     tpot_sigma: float = 0.25
     error_share: float = 0.001
-    length_share: float = 0.0
-    warm_up_s: float = 0.0
-    history_hours: float = 1.0
+    length_share: float = 0.0  # share of the variance of log TTFT that prompt length explains
+    warm_up_s: float = 0.0  # time to fill the canary's prefix cache
+    history_hours: float = 1.0  # hours of stable's error counts before the canary
     utilization: float = 0.3
-    grows: bool = False
+    grows: bool = False  # the rates are those of the start, and both grow with the judge's weight
+    # Whether answers are streamed; else only the times of whole ones are known
     streams: bool = True
