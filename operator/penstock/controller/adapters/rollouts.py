@@ -54,10 +54,7 @@ class SteppedRollout:
 
     def as_status(self, stored: Object) -> Object:
         """The fields of the status about versions. stored: the status so far."""
-        judgement = self.judgement
-        if judgement is None:
-            return self.rollout.as_status(stored)
-        return self.rollout.as_status(stored, judgement.evidence)
+        return self.rollout.as_status(stored, self.judgement.evidence if self.judgement else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,15 +49,10 @@ class AdapterRollout:
         rejected = self.state.rejected if self.state.phase == "Rejected" else None
         return rejected if rejected is not None and rejected.revision == self.wanted else None
 
-    def as_status(
-        self,
-        stored: Object,
-        evidence: Sequence[Object] | None = None,
-        metrics: Sequence[Object] | None = None,
-    ) -> Object:
+    def as_status(self, stored: Object, evidence: Sequence[Object] | None) -> Object:
         """The fields of the status about versions.
 
-        stored: the status so far. evidence, metrics: of the judge; None: the stored ones stay.
+        stored: the status so far. evidence: of the judge; None: the stored one stays.
         """
         last = {} if self.state.phase == "Starting" else stored.get("rollout") or {}
         return {
@@ -69,7 +64,7 @@ class AdapterRollout:
             "rollout": self.state.as_object()
             | {
                 "evidence": list(last.get("evidence", []) if evidence is None else evidence),
-                "gates": list(last.get("gates", []) if metrics is None else metrics),
+                "gates": list(last.get("gates", [])),
             },
         }
 

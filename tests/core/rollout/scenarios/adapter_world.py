@@ -66,7 +66,7 @@ class AdapterWorld:
         )
         rollout = step_adapter(self.version, self.status, inputs)
         # The API server drops what is None, in nested objects as well.
-        self.status = _without_none(self.status | rollout.as_status(self.status))
+        self.status = _without_none(self.status | rollout.as_status(self.status, None))
         return rollout
 
     def settle(self, rollout: AdapterRollout) -> None:
