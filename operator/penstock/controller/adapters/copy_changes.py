@@ -103,7 +103,7 @@ class CopyChanges:
         async with self._slot(change), self._running.hold(change.pod.namespace):
             change.state = "Running"
             change.failure = UNEXPECTED
-            with self._failures.isolate_errors("adapters", "/".join(change.pod.key)):
+            with self._failures.isolate_errors("adapters", *change.pod.key):
                 change.failure = await self._apply(change)
             change.state = "Done"
         self._finished(change)

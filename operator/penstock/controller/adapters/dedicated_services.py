@@ -60,7 +60,7 @@ class DedicatedServices:
         refusal = self._refusals.get(key)
         if refusal and refusal.body == wanted and monotonic() < refusal.until_s:
             return
-        with self._failures.isolate_errors("adapters", "/".join(key)):
+        with self._failures.isolate_errors("adapters", *key):
             try:
                 await (
                     self._create(key, wanted)
@@ -80,7 +80,7 @@ class DedicatedServices:
 
     async def delete(self, key: Key, uid: str) -> None:
         """Delete the service with this uid. Its engines finish their requests."""
-        with self._failures.isolate_errors("adapters", "/".join(key)):
+        with self._failures.isolate_errors("adapters", *key):
             try:
                 await self._kube.delete(INFERENCE_SERVICES, *key, uid=uid)
                 logger.info("dedicated pool deleted", extra=service_fields(key))

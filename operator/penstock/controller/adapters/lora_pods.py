@@ -49,7 +49,7 @@ def lora_pods(
     by_key, deployments_by_key = by_service(pods), by_service(deployments)
     found: dict[Key, list[LoraPod]] = {}
     for key in by_key.keys() & services.keys():
-        with failures.isolate_errors("adapters", "/".join(key)):
+        with failures.isolate_errors("adapters", *key):
             engines = {
                 pod["metadata"]["name"]: (pod, engine)
                 for pod in by_key[key]

@@ -184,7 +184,7 @@ class AdapterPlacer:
             )
             for each in adapters:
                 name = each.resource.key
-                with self._failures.isolate_errors("adapters", "/".join(name)):
+                with self._failures.isolate_errors("adapters", *name):
                     stepped[name] = self.rollouts.step(
                         each,
                         services[each.resource.service_key],
@@ -208,7 +208,7 @@ class AdapterPlacer:
         }
         states: dict[Key, AdapterStates] = {}
         for key, service in self.services.items():
-            with self._failures.isolate_errors("adapters", "/".join(key)):
+            with self._failures.isolate_errors("adapters", *key):
                 states[key] = self._place_service(
                     key, service, placed.get(key, []), pods[key], listed
                 )

@@ -161,7 +161,7 @@ class AdapterPools:
         for resource, step, is_written in self._stepped:
             key = _dedicated_key(resource)
             kept.add(key)
-            with self._failures.isolate_errors("adapters", "/".join(key)):
+            with self._failures.isolate_errors("adapters", *key):
                 await self._write_one(key, resource, step, services, is_written=is_written)
         self._writer.keep_only(kept)
 

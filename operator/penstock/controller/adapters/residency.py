@@ -44,7 +44,7 @@ class Residency:
         for key, request in list(self._requests.items()):
             if request.done():
                 del self._requests[key]
-                with self._failures.isolate_errors("adapters", "/".join(key)):
+                with self._failures.isolate_errors("adapters", *key):
                     self._note(key, request.result())
         self._last = {
             key: last

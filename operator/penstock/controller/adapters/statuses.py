@@ -125,7 +125,7 @@ class AdapterStatuses:
         while (namespace := self._queue.next_owner()) is not None:
             key = self._queue.start(namespace)
             self._writing.add(key)
-            with self._failures.isolate_errors("adapters", "/".join(key)):
+            with self._failures.isolate_errors("adapters", *key):
                 await self._write(self._waiting.pop(key))
             self._writing.remove(key)
             self._queue.finish(namespace)

@@ -59,7 +59,7 @@ class AdapterStore:
                 unreadable[key] = body
             else:
                 unreadable[key] = body
-                with self._failures.isolate_errors("adapters", "/".join(key)):
+                with self._failures.isolate_errors("adapters", *key):
                     found[key] = _read(body, last)
                     del unreadable[key]
         self._adapters, self._unreadable = found, unreadable

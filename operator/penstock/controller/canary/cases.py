@@ -56,7 +56,7 @@ def canary_cases(
     own_pods, deployments_of = by_service(pods), by_service(deployments)
     cases = []
     for key, body in services.items():
-        with failures.isolate_errors("judge", "/".join(key)):
+        with failures.isolate_errors("judge", *key):
             if _phase(body) in (*JUDGED_PHASES, MIRROR_PHASE):
                 cases += _cases(body, deployments_of.get(key, []), own_pods.get(key, []))
     return cases

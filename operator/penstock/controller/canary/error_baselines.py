@@ -40,7 +40,7 @@ class ErrorBaselines:
         self._baselines = {key: each for key, each in self._baselines.items() if key in services}
         self._paused &= services.keys()
         for key, body in services.items():
-            with self._failures.isolate_errors("judge", "/".join(key)):
+            with self._failures.isolate_errors("judge", *key):
                 self._observe_service(key, stored_status(body), now_s)
 
     def _observe_service(self, key: Key, status: Object, now_s: float) -> None:

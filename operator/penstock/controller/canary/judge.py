@@ -125,7 +125,7 @@ class Judge:
         await asyncio.gather(*(self._evaluate_logged(*each, now_s) for each in cases.items()))
 
     async def _evaluate_logged(self, key: Key, case: CanaryCase, now_s: float) -> None:
-        with self._failures.isolate_errors("judge", "/".join(key)):
+        with self._failures.isolate_errors("judge", *key):
             try:
                 await self._evaluate(key, case, now_s)
             except KubeError as error:

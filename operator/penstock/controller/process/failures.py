@@ -18,15 +18,15 @@ class Failures:
         self._loop_s = metrics.loop_s
 
     @contextmanager
-    def isolate_errors(self, loop: str, subject: str = "") -> Iterator[None]:
+    def isolate_errors(self, loop: str, *subject: str) -> Iterator[None]:
         """Log and count an error that the block raises, and suppress it.
 
-        subject: what the error is about, such as the key of a service or of a pod.
+        subject: namespace and name of what the error is about, such as a service or a pod.
         """
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the loop goes on with the other services
-            self.report(loop, subject, error)
+            self.report(loop, "/".join(subject), error)
 
     @contextmanager
     def isolate_pass(self, loop: str) -> Iterator[None]:

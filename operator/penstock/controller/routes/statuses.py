@@ -107,7 +107,7 @@ class RouteStatuses:
                 applied=self._applied(key),
                 adapters=of_adapters.get(namespace, {}),
             )
-            with self._failures.isolate_errors("routes", "/".join(key)):
+            with self._failures.isolate_errors("routes", *key):
                 await self._write(route, inputs)
 
     def _route_changed(self, key: Key) -> None:

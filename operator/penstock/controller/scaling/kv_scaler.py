@@ -32,7 +32,7 @@ class KvScaler:
         decision, after = settings.rule.decide(None, settings.bounds, observation, state)
         self._states[service.key] = after
         # The decision stands even if it cannot be recorded.
-        with self._failures.isolate_errors("recorder", "/".join(service.key)):
+        with self._failures.isolate_errors("recorder", *service.key):
             self._recorder.publish(service.key, KvTick(settings, state, observation, decision))
         return decision
 

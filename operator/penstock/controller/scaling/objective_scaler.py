@@ -56,9 +56,9 @@ class ObjectiveScaler:
         )
         self._states[service.key] = (service.uid, after)
         # The decision stands even if it cannot be recorded or the learned state cannot be stored.
-        with self._failures.isolate_errors("recorder", "/".join(service.key)):
+        with self._failures.isolate_errors("recorder", *service.key):
             self._recorder.publish(service.key, Tick(settings, state, observation, decision))
-        with self._failures.isolate_errors("memory", "/".join(service.key)):
+        with self._failures.isolate_errors("memory", *service.key):
             is_idle = after.traffic.arrivals == 0
             await self._learned.save(service, Learned.of(after), observation.now_s, is_idle=is_idle)
         return decision

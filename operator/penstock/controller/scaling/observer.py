@@ -149,7 +149,7 @@ class Observer:
             else view
             for view, _ in pods
         )
-        with self._failures.isolate_errors("observer", "/".join(key)):
+        with self._failures.isolate_errors("observer", *key):
             views = await self._read_engines(key[0], pods)
         return views
 

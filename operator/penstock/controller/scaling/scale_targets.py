@@ -52,7 +52,7 @@ def scale_targets(
     by_key, deployments_by_key = by_service(pods), by_service(deployments)
     targets = []
     for key, body in services.items():
-        with failures.isolate_errors("scaler", "/".join(key)):
+        with failures.isolate_errors("scaler", *key):
             target = _target(body, deployments_by_key.get(key, ()), by_key.get(key, ()))
             if target is not None:
                 targets.append(target)

@@ -129,14 +129,14 @@ class Scaler:
             [(target.service, decision) for target, decision in wanted], limits
         )
         for (target, _), decision in zip(wanted, granted, strict=True):
-            with self._failures.isolate_errors("scaler", "/".join(target.service.key)):
+            with self._failures.isolate_errors("scaler", *target.service.key):
                 self._set_report(target, decision)
         return [(target.service, each) for (target, _), each in zip(wanted, granted, strict=True)]
 
     async def _decide_logged(
         self, target: ScaleTarget, observation: Observation, limits: Mapping[Pool, int]
     ) -> Decision | None:
-        with self._failures.isolate_errors("scaler", "/".join(target.service.key)):
+        with self._failures.isolate_errors("scaler", *target.service.key):
             try:
                 return await self._decide(target, observation, limits)
             except KubeError as error:

@@ -124,7 +124,7 @@ class ServiceMetrics(Collector):
         deployments, pods = map(by_service, self._children())
         found: list[tuple[str, Sample]] = []
         for key, body in services.items():
-            with self._failures.isolate_errors("metrics", "/".join(key)):
+            with self._failures.isolate_errors("metrics", *key):
                 own = deployments.get(key, []), pods.get(key, [])
                 found += (("/".join(key), sample) for sample in self._samples(key, body, *own))
         return families(specs.SERVICES, found)
