@@ -5,7 +5,7 @@ a resident copy: the pods that have one -> a running load: wait for it
   -> wait for a load or a slot, bounded; after some seconds the busy copy that is worth least is drained
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -13,7 +13,7 @@ from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterDemand
 from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.adapters.retention import NO_CLAIM, Claim
-from penstock.core.adapters.service_copies import EvictionOrder, ServiceCopies
+from penstock.core.adapters.service_copies import EvictionOrder, PodCopies, ServiceCopies
 
 # Longest wait of a request for a copy, in seconds. Below the usual time-outs of clients.
 MAX_WAIT_S = 30.0
@@ -90,8 +90,30 @@ def route_adapter(
     that requests need which the engine has not listed.
     """
     serving = [replica for replica in replicas if not replica.is_draining]
-    states = {r.pod: r.copies[engine_name].state for r in serving if engine_name in r.copies}
     draining = {r.pod for r in serving if engine_name in r.draining_copies}
+    decision = _without_load(engine_name, serving, draining, waited_s)
+    if decision is not None:
+        return decision
+    able = [replica for replica in serving if replica.pod not in draining]
+    others = [*others, *(replica for replica in serving if replica.pod in draining)]
+    counted = counted or ServiceCopies()
+    counted.update([*able, *others])
+    num_pods = len(able) + len(others)
+    load = _load(able, counted, counted.order("load", versions, demand, num_pods), claimed)
+    if isinstance(load, Load) or waited_s < DRAIN_AFTER_S:
+        return load
+    order = counted.order("drain", versions, shown_demand, num_pods)
+    return _drain(engine_name, able, counted, order, versions) or load
+
+
+def _without_load(
+    engine_name: str, serving: Sequence[AdapterReplica], draining: set[str], waited_s: float
+) -> Send | Wait | Refuse | None:
+    """Decide where there is a copy, a load runs, or the request has waited for too long; else None.
+
+    draining: pods whose copy takes no new requests.
+    """
+    states = {r.pod: r.copies[engine_name].state for r in serving if engine_name in r.copies}
     resident = [p for p, state in states.items() if state == "Resident" and p not in draining]
     if resident:
         return Send(tuple(sorted(resident)))
@@ -100,18 +122,7 @@ def route_adapter(
     loading = [pod for pod, state in states.items() if state == "Loading"]
     if loading:
         return Wait(f"{engine_name} is being loaded on {loading[0]}", loading[0])
-    if not serving:
-        return Wait("no pod takes requests")
-    able = [replica for replica in serving if replica.pod not in draining]
-    others = [*others, *(replica for replica in serving if replica.pod in draining)]
-    counted = counted or ServiceCopies()
-    counted.update([*able, *others])
-    num_pods = len(able) + len(others)
-    decision = _load(able, counted, counted.order("load", versions, demand, num_pods), claimed)
-    if isinstance(decision, Load) or waited_s < DRAIN_AFTER_S:
-        return decision
-    order = counted.order("drain", versions, shown_demand, num_pods)
-    return _drain(engine_name, able, counted, order, versions) or decision
+    return None if serving else Wait("no pod takes requests")
 
 
 def _load(
@@ -126,17 +137,7 @@ def _load(
     free = [r for r in serving if pods[r.pod].num_loading < r.loads_at_once]
     if not free:
         return Wait("every pod is loading other adapters")
-    able: list[tuple[AdapterReplica, str | None]] = []
-    for replica in free:
-        copies = pods[replica.pod]
-        if len(copies.in_slots) < replica.slots:
-            able.append((replica, None))
-            continue
-        busy = claimed.get(replica.pod, ())
-        idle = order.idle(replica.pod, copies)
-        coldest = next((name for name in idle if name not in busy), None)
-        if coldest is not None:
-            able.append((replica, coldest))
+    able = list(_room(free, pods, order, claimed))
     if not able:
         return Wait("every slot holds an adapter with requests or a pinned one")
     least = min(replica.load for replica, _ in able)
@@ -154,6 +155,24 @@ def _load(
         return Load(replica.pod, None, f"{replica.pod} has a free slot")
     reason = f"{victim} on {replica.pod} has the least demand of the idle copies"
     return Load(replica.pod, victim, reason)
+
+
+def _room(
+    replicas: Sequence[AdapterReplica],
+    pods: Mapping[str, PodCopies],
+    order: EvictionOrder,
+    claimed: Mapping[str, Container[str]],
+) -> Iterator[tuple[AdapterReplica, str | None]]:
+    """The pods that can take a copy, each with the idle copy to evict; None: it has a free slot."""
+    for replica in replicas:
+        copies = pods[replica.pod]
+        if len(copies.in_slots) < replica.slots:
+            yield replica, None
+            continue
+        busy = claimed.get(replica.pod, ())
+        coldest = next((n for n in order.idle(replica.pod, copies) if n not in busy), None)
+        if coldest is not None:
+            yield replica, coldest
 
 
 def _drain(
