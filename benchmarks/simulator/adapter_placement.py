@@ -15,15 +15,36 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
+from random import Random
 from statistics import fmean
 
-from penstock.sim.adapters.run import RULES, Summary, capacity_rps, independent_calls, run
-from penstock.sim.adapters.workload import AdapterWorkload
+from benchmarks.simulator.adapter_bounds import IndependentCalls
+
+from penstock.sim.adapters.run import RULES, Summary, engine_profile, run
+from penstock.sim.adapters.workload import OUTPUT, PROMPT, AdapterWorkload
 from penstock.sim.report import Estimate
+from penstock.sim.workload.lengths import LogNormal
 
 NUM_PODS, SLOTS = 8, 16
 DURATION_S = 700.0
+
+
+@cache
+def capacity_rps() -> float:
+    """Requests per second of one pod with a full batch of mean requests and no adapters."""
+    engine = engine_profile()
+    prompt, output = _mean(PROMPT), _mean(OUTPUT)
+    batch = engine.max_num_seqs
+    decode_s = engine.times.iteration_s(0, 0.0, batch, int(batch * (prompt + output / 2)))
+    prefill_s = engine.times.prompt_token_s * prompt + engine.times.pair_s * prompt * prompt / 2
+    return 1 / (output * decode_s / batch + prefill_s)
+
+
+def _mean(length: LogNormal) -> float:
+    random = Random(0)
+    return sum(length.draw(random) for _ in range(20_000)) / 20_000
 
 
 def cases() -> dict[str, AdapterWorkload]:
@@ -87,7 +108,7 @@ def report_bounds(case: str, by_rule: Mapping[str, Mapping[int, Summary]]) -> No
         return
     best = min(others, key=lambda rule: fmean(s.ttft_p99_s for s in others[rule].values()))
     slots = NUM_PODS * SLOTS
-    calls = {seed: independent_calls(cases()[case], seed) for seed in others[best]}
+    calls = {seed: IndependentCalls.of(cases()[case], seed) for seed in others[best]}
     fewest = {seed: each.fewest_misses(slots) for seed, each in calls.items()}
     print("\nBest case without knowledge of the coming requests:")
     print(f"- loads/request: {spread(list(fewest.values()), 3)}")

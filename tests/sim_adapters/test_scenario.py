@@ -10,8 +10,9 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from penstock.cli.main import build
-from penstock.sim.adapters import scenario
+from penstock.sim import scenario
 from penstock.sim.adapters.run import DESCRIPTIONS, RULES
+from penstock.sim.adapters.scenario import AdapterScenario
 from penstock.sim.adapters.workload import calls
 
 SHORT = {"kind": "lognormal", "median": 50, "p99": 100}
@@ -29,9 +30,9 @@ def write(folder: Path, **adapters: Any) -> str:
     return str(path)
 
 
-def read(**adapters: Any) -> scenario.AdapterScenario:
+def read(**adapters: Any) -> AdapterScenario:
     content = {"name": "mine", "duration_s": 400, "adapters": ADAPTERS | adapters}
-    return scenario.AdapterScenario.model_validate(content)
+    return AdapterScenario.model_validate(content)
 
 
 def test_rules_are_compared(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_the_list_has_scenarios_and_rules() -> None:
     assert DESCRIPTIONS.keys() == RULES.keys()
 
 
-@pytest.mark.parametrize("name", scenario.shipped())
+@pytest.mark.parametrize("name", scenario.shipped("adapters"))
 def test_shipped_scenarios_can_be_run(name: str) -> None:
     assert simulate(name, "--check") == (0, "")
 

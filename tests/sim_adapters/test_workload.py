@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.sim.adapters.workload import AdapterWorkload, Step, calls, load_times
+from penstock.sim.adapters.workload import AdapterWorkload, Step, calls, load_times, shares
 
 ZIPF = AdapterWorkload(rps=20, duration_s=600, num_adapters=100)
 
@@ -57,3 +57,14 @@ def test_a_step_multiplies_the_arrivals_of_one_adapter() -> None:
     times = [call.at_s for call in drawn if call.adapter == 2]
     before, after = sum(t < 300 for t in times), sum(t >= 300 for t in times)
     assert after / before == pytest.approx(20, rel=0.2)
+
+
+def test_shares_are_known_of_independent_draws_only() -> None:
+    assert sum(shares(ZIPF, 1)) == pytest.approx(1)
+    with pytest.raises(ValueError, match="depend"):
+        shares(AdapterWorkload(rps=3, burst_share=0.2), 1)
+
+
+def test_given_shares_are_those_of_the_draws() -> None:
+    workload = AdapterWorkload(rps=1.0, duration_s=10.0, num_adapters=3, shares=(6.0, 3.0, 1.0))
+    assert sorted(shares(workload, seed=0)) == pytest.approx([0.1, 0.3, 0.6])

@@ -1,13 +1,12 @@
 """Runs one policy on one scenario with several seeds, in one or more processes."""
 
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 from penstock.sim.plot import draw
+from penstock.sim.processes import map_in_processes
 from penstock.sim.report import Estimate, Summary, combine, summaries_of
 from penstock.sim.run import run
 from penstock.sim.scenario import Scenario
@@ -44,12 +43,7 @@ def hold(
 ) -> Campaign:
     """Run seeds 0 to seeds-1 in `jobs` processes. plot: file that gets a picture of seed 0."""
     one = partial(_one, scenario, policy, dict(knobs), plot)
-    if jobs == 1 or seeds == 1:
-        summaries = [one(seed) for seed in range(seeds)]
-    else:
-        spawn = get_context("spawn")
-        with ProcessPoolExecutor(jobs, spawn) as pool:
-            summaries = list(pool.map(one, range(seeds)))
+    summaries = map_in_processes(one, range(seeds), jobs)
     return Campaign(scenario, policy, dict(knobs), tuple(summaries))
 
 

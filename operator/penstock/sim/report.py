@@ -69,6 +69,11 @@ class Estimate:
         student = STUDENT[n - 2] if n - 2 < len(STUDENT) else 1.96
         return cls(mean(all_values), student * stdev(all_values) / sqrt(n), all_values)
 
+    def text(self, form: str) -> str:
+        """The mean, with its confidence interval if there are several seeds. form: of each number."""
+        mean_text = form.format(self.mean)
+        return f"{mean_text} ± {form.format(self.ci95)}" if len(self.per_seed) > 1 else mean_text
+
 
 def summarize(service: Service, duration_s: float) -> Summary:
     requests = service.gateway.requests

@@ -182,17 +182,22 @@ def started_in(engine: Profile, median_s: float | None) -> Profile:
     return engine.model_copy(update={"start_up": engine.start_up.with_median(median_s)})
 
 
-def shipped() -> dict[str, str]:
-    """Map the name of each shipped scenario to its description."""
-    paths = sorted(p.name for p in SHIPPED.iterdir() if p.name.endswith(".yaml"))
-    return {name[:-5]: load(name[:-5]).description for name in paths}
+def shipped(key: str = "services") -> dict[str, str]:
+    """Map the name of each shipped scenario of `services`, or of `adapters`, to its description."""
+    names = sorted(p.name[:-5] for p in SHIPPED.iterdir() if p.name.endswith(".yaml"))
+    contents = {name: read(name) for name in names}
+    return {name: text.get("description", "") for name, text in contents.items() if key in text}
 
 
 def load(wanted: str) -> Scenario:
-    """Load a shipped scenario by name, or a YAML or JSON file by path.
+    """Load a scenario of services. Raises as `read`, or pydantic's ValidationError."""
+    return Scenario.model_validate(read(wanted))
 
-    Raises OSError, yaml.YAMLError, ValueError if there is no such scenario or file, or pydantic's
-    ValidationError.
+
+def read(wanted: str) -> Any:
+    """Content of a shipped scenario by name, or of a YAML or JSON file by path.
+
+    Raises OSError, yaml.YAMLError, or ValueError if there is no such scenario or file.
     """
     resource = SHIPPED.joinpath(f"{wanted}.yaml")
     if "/" not in wanted and resource.is_file():
@@ -206,9 +211,9 @@ def load(wanted: str) -> Scenario:
         text, folder = Path(wanted).read_text(), Path(wanted).parent
     content = yaml.safe_load(text)  # JSON is YAML
     if isinstance(content, dict):
-        content.setdefault("name", Path(wanted).stem)
+        content = {"name": Path(wanted).stem, **content}
         for service in content.get("services") or []:
             workload = service.get("workload") or {}
             if "path" in workload:
                 workload["path"] = str(folder / workload["path"])
-    return Scenario.model_validate(content)
+    return content

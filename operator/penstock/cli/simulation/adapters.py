@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
-from itertools import repeat
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 
 from rich.table import Table
@@ -14,6 +12,7 @@ from penstock.cli.output.file import write_output
 from penstock.cli.output.terminal import make_console
 from penstock.sim.adapters.run import RULES, WARM_UP_S, Summary, run
 from penstock.sim.adapters.scenario import AdapterScenario
+from penstock.sim.processes import map_in_processes
 from penstock.sim.report import Estimate
 
 # Columns of the report: title, field of Summary, and format.
@@ -40,12 +39,7 @@ def compare(
 ) -> dict[str, list[Summary]]:
     """Run each rule with seeds 0 to seeds-1 in `jobs` processes. Returns the summaries by rule."""
     work = [(rule, seed) for rule in rules for seed in range(seeds)]
-    if jobs == 1 or len(work) == 1:
-        summaries = [_run(scenario, each) for each in work]
-    else:
-        spawn = get_context("spawn")
-        with ProcessPoolExecutor(jobs, spawn) as pool:
-            summaries = list(pool.map(_run, repeat(scenario), work))
+    summaries = map_in_processes(partial(_run, scenario), work, jobs)
     return {rule: summaries[n * seeds : (n + 1) * seeds] for n, rule in enumerate(rules)}
 
 
@@ -64,7 +58,11 @@ def print_report(scenario: AdapterScenario, results: Mapping[str, Sequence[Summa
     for title, *_ in COLUMNS:
         table.add_column(title, justify="right")
     for rule, summaries in results.items():
-        table.add_row(rule, *(_cell(summaries, field, form) for _, field, form in COLUMNS))
+        figures = (
+            Estimate.of(getattr(each, field) for each in summaries).text(form)
+            for _, field, form in COLUMNS
+        )
+        table.add_row(rule, *figures)
     console = make_console()
     console.print(table)
     adapters = spec.count or len(spec.shares)
@@ -74,13 +72,6 @@ def print_report(scenario: AdapterScenario, results: Mapping[str, Sequence[Summa
     )
     if "bound" in results:
         console.print("bound: no rule can be better: TTFT without any load, and the fewest loads")
-
-
-def _cell(summaries: Sequence[Summary], field: str, form: str) -> str:
-    """Format a mean, with its confidence interval if there are several seeds."""
-    found = Estimate.of(getattr(each, field) for each in summaries)
-    mean = form.format(found.mean)
-    return f"{mean} ± {form.format(found.ci95)}" if len(summaries) > 1 else mean
 
 
 def write_json(

@@ -17,11 +17,10 @@ from penstock.cli.simulation import adapters as simulate_adapters
 from penstock.cli.simulation import options as option
 from penstock.sim import campaign, policies, scenario
 from penstock.sim.adapters import run as adapter_run
-from penstock.sim.adapters import scenario as adapter_scenario
+from penstock.sim.adapters.scenario import AdapterScenario
 from penstock.sim.campaign import Campaign
 from penstock.sim.capacity import sustained_rps
 from penstock.sim.profile import profiles
-from penstock.sim.report import Estimate
 from penstock.sim.traces.source import Format, Trace
 
 FIGURE_FORMATS = {
@@ -71,8 +70,9 @@ def command(
         _list()
         return
     try:
-        adapters = None if trace else adapter_scenario.load(wanted)
-        if adapters is not None:
+        content = None if trace else scenario.read(wanted)
+        if isinstance(content, dict) and "adapters" in content:
+            adapters = AdapterScenario.model_validate(content)
             _require_unset(
                 param=param, profile=profile, startup_s=startup_s, ttft_s=ttft_s, tpot_s=tpot_s,
                 min_replicas=min_replicas, max_replicas=max_replicas, admission=admission, plot=plot,
@@ -86,7 +86,7 @@ def command(
         if trace:
             chosen = _trace_scenario(trace, form, rate_scale, from_s, duration_s)
         else:
-            chosen = scenario.load(wanted)
+            chosen = scenario.Scenario.model_validate(content)
         chosen = chosen.with_each(
             profile=profile, startup_s=startup_s, ttft_s=ttft_s, tpot_s=tpot_s,
             min_replicas=min_replicas, max_replicas=max_replicas, admission=admission,
@@ -187,17 +187,11 @@ def _print(outcome: Campaign, wall_s: float) -> None:
     for name in parts:
         table.add_column(name or "all", justify="right")
     for figure, form in FIGURE_FORMATS.items():
-        table.add_row(figure, *(_cell(form, e[figure]) for e in parts.values()))
+        table.add_row(figure, *(e[figure].text(form) for e in parts.values()))
     console = make_console()
     console.print(table)
     requests = sum(outcome.total["arrivals"].per_seed)
     console.print(f"{requests:,.0f} requests in {wall_s:.1f} s: {requests / wall_s:,.0f} a second")
-
-
-def _cell(form: str, figure: Estimate) -> str:
-    """Format a mean, with its confidence interval if there are several seeds."""
-    mean = form.format(figure.mean)
-    return f"{mean} ± {form.format(figure.ci95)}" if len(figure.per_seed) > 1 else mean
 
 
 def _json(outcome: Campaign, wall_s: float) -> dict[str, Any]:
@@ -219,7 +213,7 @@ def _json(outcome: Campaign, wall_s: float) -> dict[str, Any]:
 def _list() -> None:
     for title, rows in (
         ("Scenarios", scenario.shipped()),
-        ("Scenarios of adapters", adapter_scenario.shipped()),
+        ("Scenarios of adapters", scenario.shipped("adapters")),
         ("Policies", {name: _knobs_of(name) for name in policies.policies()}),
         ("Rules of adapter placement", adapter_run.DESCRIPTIONS),
         ("Profiles", {name: profile.source for name, profile in profiles().items()}),

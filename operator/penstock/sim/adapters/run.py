@@ -1,9 +1,7 @@
 """Runs one rule on one drawn workload, and sums it up."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from random import Random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from penstock.sim.adapters.baselines import (
     AllPods,
@@ -12,19 +10,12 @@ from penstock.sim.adapters.baselines import (
     RandomLru,
     ResidentFirst,
 )
-from penstock.sim.adapters.bound import Everywhere, IndependentCalls, fewest_loads
+from penstock.sim.adapters.bound import Everywhere, fewest_loads
 from penstock.sim.adapters.penstock import Penstock
 from penstock.sim.adapters.pool import Pool, Rule
-from penstock.sim.adapters.workload import (
-    OUTPUT,
-    PROMPT,
-    AdapterWorkload,
-    calls,
-    load_times,
-    shares,
-)
+from penstock.sim.adapters.workload import AdapterWorkload, calls, load_times
 from penstock.sim.profile import Profile, profile
-from penstock.sim.workload.lengths import LogNormal
+from penstock.sim.report import quantile
 
 RULES: Mapping[str, Callable[[], Rule]] = {
     "penstock": Penstock,
@@ -50,11 +41,6 @@ DESCRIPTIONS: Mapping[str, str] = {
 WARM_UP_S = 300.0
 # Time after the last arrival, in seconds, until which answers count.
 DRAIN_S = 300.0
-# For the bounds of independent requests: number of requests that are run alone, and the time between two of
-# them, in seconds.
-NUM_ALONE, ALONE_S = 1000, 200.0
-# For the same: number of times at which the requests in flight are counted.
-NUM_HELD = 40
 # Sequences in one batch. An engine with 16 slots cannot fill larger ones with requests of 16 adapters.
 MAX_NUM_SEQS = 32
 PROFILE = "llama-3.3-70b-h100-tp4"
@@ -82,17 +68,6 @@ class Summary:
 
 def engine_profile() -> Profile:
     return profile(PROFILE).model_copy(update={"max_num_seqs": MAX_NUM_SEQS})
-
-
-@cache
-def capacity_rps() -> float:
-    """Requests per second of one pod with a full batch of mean requests and no adapters."""
-    engine = engine_profile()
-    prompt, output = _mean(PROMPT), _mean(OUTPUT)
-    batch = engine.max_num_seqs
-    decode_s = engine.times.iteration_s(0, 0.0, batch, int(batch * (prompt + output / 2)))
-    prefill_s = engine.times.prompt_token_s * prompt + engine.times.pair_s * prompt * prompt / 2
-    return 1 / (output * decode_s / batch + prefill_s)
 
 
 def run(
@@ -123,29 +98,6 @@ def run(
     return _summary(pool, num_loads, workload.duration_s)
 
 
-def independent_calls(workload: AdapterWorkload, seed: int) -> IndependentCalls:
-    """Estimate what bounds of independent requests need, from a workload.
-
-    Raises ValueError if its requests are no independent draws.
-    """
-    drawn = calls(workload, seed)
-    loads = load_times(workload, seed)
-    pool = Pool(RULES["bound"](), engine_profile(), 1, len(loads), [0.0] * len(loads))
-    apart = [replace(call, at_s=i * ALONE_S) for i, call in enumerate(drawn[:NUM_ALONE])]
-    pool.run(apart, ALONE_S * len(apart))
-    alone = pool.totals.requests
-    took_s = [each.end_s - each.arrival_s for each in alone if each.end_s is not None]
-    random = Random(seed)
-    ends_s = [call.at_s + random.choice(took_s) for call in drawn]
-    held = []
-    for number in range(NUM_HELD):
-        at_s = WARM_UP_S + (workload.duration_s - WARM_UP_S) * number / NUM_HELD
-        in_flight = zip(drawn, ends_s, strict=True)
-        held.append({call.adapter for call, end_s in in_flight if call.at_s <= at_s < end_s})
-    alone_s = [each.ttft_s for each in alone if each.ttft_s is not None]
-    return IndependentCalls(loads, shares(workload, seed), alone_s, held)
-
-
 def _summary(pool: Pool, num_loads: int, duration_s: float) -> Summary:
     end_s = duration_s + DRAIN_S
     counted = [
@@ -162,8 +114,8 @@ def _summary(pool: Pool, num_loads: int, duration_s: float) -> Summary:
         for each in pool.totals.requests
     )
     return Summary(
-        ttft_p50_s=_quantile(ttft_s, 0.5),
-        ttft_p99_s=_quantile(ttft_s, 0.99),
+        ttft_p50_s=quantile(ttft_s, 0.5),
+        ttft_p99_s=quantile(ttft_s, 0.99),
         ttft_mean_s=sum(ttft_s) / len(ttft_s),
         loads_per_min=num_loads / (duration_s - WARM_UP_S) * 60,
         miss_share=sum(is_miss for _, is_miss in counted) / len(counted),
@@ -172,12 +124,3 @@ def _summary(pool: Pool, num_loads: int, duration_s: float) -> Summary:
         loads_per_request=num_loads / len(counted),
         loads_per_served=num_loads / served,
     )
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def _mean(length: LogNormal) -> float:
-    random = Random(0)
-    return sum(length.draw(random) for _ in range(20_000)) / 20_000

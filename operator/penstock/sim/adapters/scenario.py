@@ -1,8 +1,4 @@
-"""Scenario files of adapters: their popularity, their load times, and the engines that serve them."""
-
-from importlib.resources import files
-from pathlib import Path
-from typing import Any
+"""Scenarios of adapters: their popularity, their load times, and the engines that serve them."""
 
 import yaml
 from pydantic import Field, model_validator
@@ -12,8 +8,6 @@ from penstock.sim.adapters.workload import OUTPUT, PROMPT, AdapterWorkload
 from penstock.sim.profile import Profile, Record, profile
 from penstock.sim.workload.lengths import LogNormal
 
-SHIPPED = files("penstock.sim.adapters").joinpath("scenarios")
-KEY = "adapters"
 # Fewest requests for which a 99th percentile says something.
 MIN_REQUESTS = 100
 
@@ -99,33 +93,3 @@ class AdapterScenario(Record):
                 "raise rps or duration_s"
             )
         return self
-
-
-def shipped() -> dict[str, str]:
-    """Map the name of each shipped scenario of adapters to its description."""
-    names = sorted(p.name[:-5] for p in SHIPPED.iterdir() if p.name.endswith(".yaml"))
-    return {
-        name: _parse(name, SHIPPED.joinpath(f"{name}.yaml").read_text())["description"]
-        for name in names
-    }
-
-
-def load(wanted: str) -> AdapterScenario | None:
-    """Load a shipped scenario by name, or a YAML or JSON file by path; None if it has no adapters.
-
-    Raises OSError, yaml.YAMLError, or pydantic's ValidationError.
-    """
-    resource = SHIPPED.joinpath(f"{wanted}.yaml")
-    if wanted and "/" not in wanted and resource.is_file():
-        content = _parse(wanted, resource.read_text())
-    elif wanted and Path(wanted).is_file():
-        content = _parse(Path(wanted).stem, Path(wanted).read_text())
-    else:
-        return None
-    return AdapterScenario.model_validate(content) if KEY in content else None
-
-
-def _parse(name: str, text: str) -> dict[str, Any]:
-    """The content of a file, with a name; empty if it is no mapping, which the loader of services reports."""
-    content = yaml.safe_load(text)  # JSON is YAML
-    return {"name": name, **content} if isinstance(content, dict) else {}

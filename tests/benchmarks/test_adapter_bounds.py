@@ -1,10 +1,10 @@
 """Bounds of rules without knowledge of coming requests."""
 
 import pytest
+from benchmarks.simulator.adapter_bounds import IndependentCalls
 
-from penstock.sim.adapters.bound import IndependentCalls
-from penstock.sim.adapters.run import RULES, independent_calls, run
-from penstock.sim.adapters.workload import AdapterWorkload, shares
+from penstock.sim.adapters.run import RULES, run
+from penstock.sim.adapters.workload import AdapterWorkload
 from penstock.sim.workload.lengths import LogNormal
 
 SHORT = LogNormal(median=100, p99=200)
@@ -40,21 +40,10 @@ def test_few_misses_leave_no_slots_for_long_loads() -> None:
 
 
 def test_no_rule_without_knowledge_is_better_than_the_bounds() -> None:
-    calls = independent_calls(SMALL, 1)
+    calls = IndependentCalls.of(SMALL, 1)
     lowest_s, fewest = calls.lowest_ttft_s(18), calls.fewest_misses(18)
     for rule in RULES.keys() - {"bound"}:
         summary = run(rule, SMALL, 1, num_pods=3, slots=6)
         assert summary.ttft_p99_s > 0.95 * lowest_s
         assert summary.loads_per_request > 0.9 * fewest
     assert run("bound", SMALL, 1, num_pods=3, slots=6).ttft_p99_s < lowest_s
-
-
-def test_shares_are_known_of_independent_draws_only() -> None:
-    assert sum(shares(SMALL, 1)) == pytest.approx(1)
-    with pytest.raises(ValueError, match="depend"):
-        shares(AdapterWorkload(rps=3, burst_share=0.2), 1)
-
-
-def test_given_shares_are_those_of_the_draws() -> None:
-    workload = AdapterWorkload(rps=1.0, duration_s=10.0, num_adapters=3, shares=(6.0, 3.0, 1.0))
-    assert sorted(shares(workload, seed=0)) == pytest.approx([0.1, 0.3, 0.6])
