@@ -15,7 +15,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ if __name__ == "__main__" and "cuda" not in sys.argv:  # Triton reads this varia
     os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
+from benchmarks.engine.covering_array import covering_array
 
 from penstock_engine.kernels.kv_write import kv_write, kv_write_reference
 from penstock_engine.kernels.paged_attention import paged_attention
@@ -90,43 +91,6 @@ def is_small(
     seen = min(length, window + queries) if window else length
     num_programs = heads // group * row.get("batch", 1)
     return num_programs <= max_programs and heads * queries * seen <= max_reads
-
-
-def pairs(row: Mapping[str, Any]) -> set[tuple[tuple[str, Any], tuple[str, Any]]]:
-    return set(itertools.combinations(sorted(row.items()), 2))
-
-
-def covering_array(
-    factors: Mapping[str, tuple[Any, ...]],
-    is_allowed: Callable[[Mapping[str, Any]], bool],
-    draw: random.Random,
-) -> Iterator[dict[str, Any]]:
-    """Greedy covering array: rows in which every allowed pair of values occurs.
-
-    Each row starts with a missing pair; then each factor takes the value that adds most missing pairs.
-    """
-    values = [[(name, value) for value in options] for name, options in sorted(factors.items())]
-    every = [
-        pair
-        for first, second in itertools.combinations(values, 2)
-        for pair in itertools.product(first, second)
-        if is_allowed(dict(pair))
-    ]
-    draw.shuffle(every)
-    missing = set(every)
-    for pair in every:
-        if pair not in missing:
-            continue
-        row = dict(pair)
-        for name in draw.sample(sorted(factors), len(factors)):
-            if name not in row:
-                options = [row | {name: value} for value in factors[name]]
-                draw.shuffle(options)
-                row = max(
-                    filter(is_allowed, options), key=lambda option: len(pairs(option) & missing)
-                )
-        missing -= pairs(row)
-        yield row
 
 
 def cases(seed: int, **limits: int) -> list[Case]:

@@ -31,6 +31,7 @@ from safetensors.torch import save_file
 OUT = Path(__file__).parents[2] / "tests/engine_quantization/checkpoints"
 SHAPE = (16, 32)
 GROUP = 16
+State = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +227,8 @@ def compressed_tensors() -> Iterator[Packed]:
         if case.has_order:
             groups = groups[torch.randperm(len(groups), generator=torch.Generator().manual_seed(3))]
             state["weight_g_idx"] = groups.int()
-        scales, zeros = ranges(
-            weight[:, groups.argsort(stable=True)], case.bits, size, case.symmetric
-        )
+        ordered = weight[:, groups.argsort(stable=True)]
+        scales, zeros = ranges(ordered, case.bits, size, case.symmetric)
         state["weight_scale"] = scales.half()
         state["weight_zero_point"] = (zeros - 2 ** (case.bits - 1)).to(torch.int8)
         pack = old_compressed if is_old else new_compressed
@@ -238,11 +238,8 @@ def compressed_tensors() -> Iterator[Packed]:
             "quantization_status": "compressed", "version": version_of("compressed_tensors"),
             "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
         }  # fmt: skip
-        age = "old" if is_old else "new"
-        yield Packed(f"compressed-{age}-{case.name}", config, tensors, expected)
-
-
-State = dict[str, torch.Tensor]
+        name = f"compressed-{'old' if is_old else 'new'}-{case.name}"
+        yield Packed(name, config, tensors, expected)
 
 
 def old_compressed(layout: str, weights: dict[str, Any], state: State) -> tuple[State, Any]:
@@ -259,9 +256,8 @@ def old_compressed(layout: str, weights: dict[str, Any], state: State) -> tuple[
 def new_compressed(layout: str, weights: dict[str, Any], state: State) -> tuple[State, Any]:
     base: Any = importlib.import_module("compressed_tensors.compressors.base")
     quantization: Any = importlib.import_module("compressed_tensors.quantization")
-    scheme = quantization.QuantizationScheme(
-        targets=["Linear"], weights=quantization.QuantizationArgs(**weights)
-    )
+    settings = quantization.QuantizationArgs(**weights)
+    scheme = quantization.QuantizationScheme(targets=["Linear"], weights=settings)
     compressor = base.BaseCompressor.get_value_from_registry(layout)
     tensors = compressor.compress(state, scheme)
     return tensors, compressor.decompress(tensors, scheme)["weight"]

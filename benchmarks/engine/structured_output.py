@@ -24,8 +24,9 @@ from typing import Any
 
 import httpx
 import jsonschema
+from benchmarks.engine.hostile_structures import hostile
 from benchmarks.engine.real_engine import engine
-from benchmarks.engine.structured_cases import hostile, schemas
+from benchmarks.engine.structured_cases import schemas
 
 MAX_TOKENS = 1200
 TIME_LIMIT_S = 2.0

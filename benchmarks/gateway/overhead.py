@@ -2,7 +2,6 @@
 
     python -m benchmarks.gateway.overhead [--seconds 5] [--clients 16] [--chunks 50]
         [--httptools] [--before DIR]
-    python -m benchmarks.gateway.overhead --copies [--rate 50] [--rounds 40] [--pause-ms 20]
 
 Engine and gateway are separate processes; this process is the client. The paths are measured in turns, so
 that noise of the machine affects all of them: direct to the engine, through the gateway, to a service with
@@ -11,17 +10,6 @@ gateway's CPU time per request is printed.
 
 --httptools adds the same gateway behind uvicorn's httptools protocol, and --before the gateway of another
 checkout.
-
---copies sends one stream at a time at a fixed rate, far below the gateway's limit, and measures the latency
-that mirroring adds to the original: with a second engine that answers, refuses connections, or never answers.
-Of every four requests one takes each path, in random order. The interval of the difference is a bootstrap
-over rounds of a hundred requests. Besides the client's latency it prints the CPU time of the gateway's event
-loop from arrival to the end of the answer, which a busy machine does not lengthen. On a virtual machine,
-requests during which the hypervisor took CPU time are excluded ("steal" of proc_stat(5), in steps of 10 ms);
-their number is printed.
-
---pause-ms makes engines answer after a pause with hardly any CPU time, as engines on their own hosts do: a
-constant pause for originals, and 0.5 to 1.5 times of it for copies, so that both answers coincide at times.
 """
 
 import argparse
@@ -36,11 +24,21 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
 import psutil
+import uvicorn
+
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.route import Mirror, RouteRule
+from penstock.core.spec.objectives import Objectives
+from penstock.gateway.app import Gateway
+from penstock.gateway.server import run
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.snapshots.snapshot import Route, Service, Snapshot
+from penstock.gateway.snapshots.store import SnapshotStore
+from penstock.gateway.upstream.upstream import Upstream
 
 EVENT = (
     b'data: {"id":"x","object":"chat.completion.chunk","choices":[{"delta":{"content":" a"}}]}\n\n'
@@ -49,17 +47,7 @@ DONE = b"data: [DONE]\n\n"
 # Paths of requests, with the model of each.
 WAYS = {"direct": "plain", "gateway": "plain", "objectives": "timed", "copied": "copied"}
 ROUNDS = 4
-# Outcomes of copies, with the model of each.
-COPIES = {
-    "no copy": "plain",
-    "answered": "copied",
-    "refused": "refused",
-    "unanswered": "unanswered",
-}
-ROUND_REQUESTS = 25  # of each
-ByWay = dict[str, list[float]]
 SPENT = "/spent"
-RESAMPLES = 1000
 WHOLE = b'{"choices":[{"message":{"content":"all of it"}}]}'
 
 
@@ -116,23 +104,8 @@ class Clocked:
         self._spent_s.append(time.thread_time() - began_s)
 
 
-async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int) -> None:
-    """Serve the real gateway with a fixed fleet: the models of WAYS and COPIES.
-
-    http: "own", or "httptools" for uvicorn's protocol of that name.
-    """
-    from penstock.core.routing.pick import Endpoint, Side
-    from penstock.core.routing.route import Mirror, RouteRule
-    from penstock.core.spec.objectives import Objectives
-    from penstock.gateway.app import Gateway
-    from penstock.gateway.server import run
-    from penstock.gateway.settings import GatewaySettings
-    from penstock.gateway.snapshots.snapshot import Route, Service, Snapshot
-    from penstock.gateway.snapshots.store import SnapshotStore
-    from penstock.gateway.upstream.upstream import Upstream
-
-    gc.freeze()  # as the gateway command does after its imports
-    settings = GatewaySettings(host="127.0.0.1", port=0, management_port=0)
+def snapshot(engine_port: int, shadow_port: int, mute_port: int) -> Snapshot:
+    """A fixed fleet: the models of WAYS, and those whose copies are refused or never answered."""
 
     def service(name: str, port: int, objectives: Objectives | None = None) -> Service:
         endpoint = Endpoint(f"default/{name}", f"127.0.0.1:{port}", "r1")
@@ -152,11 +125,22 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
         service("closed", closed.getsockname()[1]),
         service("mute", mute_port),
     )
-    snapshots = SnapshotStore()
     routes = (route("copied", "mirror"), route("refused", "closed"), route("unanswered", "mute"))
+    return Snapshot(services, routes)
+
+
+async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int) -> None:
+    """Serve the real gateway with a fixed fleet.
+
+    http: "own", or "httptools" for uvicorn's protocol of that name.
+    """
+    gc.freeze()  # as the gateway command does after its imports
+    settings = GatewaySettings(host="127.0.0.1", port=0, management_port=0)
+
+    snapshots = SnapshotStore()
     async with Upstream(settings) as upstream:
         made = Gateway(snapshots, upstream, settings)
-        snapshots.publish(Snapshot(services, routes))
+        snapshots.publish(snapshot(engine_port, shadow_port, mute_port))
         made.app = Clocked(made.app)
         servers = made.http_servers()
         server = servers.clients
@@ -215,36 +199,6 @@ async def load(port: int, model: str, clients: int, seconds: float, stream: bool
     return took
 
 
-def stolen_s() -> float:
-    """CPU seconds taken by the hypervisor since boot; 0 if the kernel does not report them."""
-    return getattr(psutil.cpu_times(), "steal", 0.0)
-
-
-async def one_round(port: int, rate: float) -> tuple[ByWay, ByWay]:
-    """Latency and gateway CPU time of each stream, by outcome of its copy.
-
-    A stream starts every 1 / rate seconds, once the one before has ended. Streams disturbed by the
-    hypervisor are excluded.
-    """
-    ways = [way for _ in range(ROUND_REQUESTS) for way in random.sample(list(COPIES), len(COPIES))]
-    took: ByWay = {way: [] for way in COPIES}
-    spent: ByWay = {way: [] for way in COPIES}
-    await spent_s(port)
-    latencies, stolen = [], [stolen_s()]
-    async with aiohttp.ClientSession() as session:
-        for way in ways:
-            latencies.append(await ask(session, port, COPIES[way], True))
-            stolen.append(stolen_s())
-            await asyncio.sleep(1 / rate - latencies[-1])
-    is_disturbed = [after > before for before, after in pairwise(stolen)]
-    told = zip(ways, latencies, await spent_s(port), is_disturbed, strict=True)
-    for way, latency_s, computed_s, disturbed in told:
-        if not disturbed:
-            took[way].append(latency_s)
-            spent[way].append(computed_s)
-    return took, spent
-
-
 def describe(name: str, took: list[float], seconds: float) -> str:
     cuts = statistics.quantiles(took, n=100)
     return (
@@ -254,7 +208,10 @@ def describe(name: str, took: list[float], seconds: float) -> str:
 
 
 async def compare(options: argparse.Namespace, *, stream: bool) -> None:
-    async with processes(options) as (engine_port, gateways):
+    async with processes(options.chunks, httptools=options.httptools, before=options.before) as (
+        engine_port,
+        gateways,
+    ):
         ways = {way: (model, gateways["own"]) for way, model in WAYS.items()}
         ways |= {name: ("plain", gateway) for name, gateway in gateways.items() if name != "own"}
         took: dict[str, list[float]] = {way: [] for way in ways}
@@ -274,64 +231,16 @@ async def compare(options: argparse.Namespace, *, stream: bool) -> None:
         print(describe(way, latencies, options.seconds) + each)
 
 
-async def copies(options: argparse.Namespace) -> None:
-    async with processes(options) as (_, gateways):
-        gateway_port, _ = gateways["own"]
-        rounds = [await one_round(gateway_port, options.rate) for _ in range(options.rounds)]
-    print(f"streams of {options.chunks} events, {options.rate:g} a second, {options.rounds} rounds")
-    print(f"load average {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
-    print(
-        f"of {options.rounds * ROUND_REQUESTS:,} requests each way, those that the host left alone:"
-    )
-    for index, title in enumerate(("latency", "computed by the gateway")):
-        print(title)
-        measured = [each[index] for each in rounds]
-        plain = [each["no copy"] for each in measured]
-        for way in COPIES:
-            copied = [each[way] for each in measured]
-            values = [value for each in copied for value in each]
-            cuts = statistics.quantiles(values, n=100)
-            low_s, high_s = difference(plain, copied)
-            more_s = cuts[98] - p99([value for each in plain for value in each])
-            print(
-                f"{way:10} {len(values):6,}   p50 {cuts[49] * 1e3:7.2f} ms   "
-                f"p99 {cuts[98] * 1e3:7.2f} ms   "
-                f"{more_s * 1e3:+.2f} ms ({low_s * 1e3:+.2f} to {high_s * 1e3:+.2f})"
-            )
-
-
-async def spent_s(port: int) -> list[float]:
-    """CPU seconds of each request since the previous call."""
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{port}{SPENT}") as got,
-    ):
-        spent: list[float] = json.loads(await got.read())
-        return spent
-
-
-def p99(latencies: list[float]) -> float:
-    return statistics.quantiles(latencies, n=100)[98]
-
-
-def difference(without: list[list[float]], copied: list[list[float]]) -> tuple[float, float]:
-    """Bootstrap 95 % interval of the difference of the 99th percentiles, over rounds."""
-    pairs = list(zip(without, copied, strict=True))
-    found = []
-    for _ in range(RESAMPLES):
-        drawn = random.choices(pairs, k=len(pairs))
-        before, after = ([x for pair in drawn for x in pair[side]] for side in (0, 1))
-        found.append(p99(after) - p99(before))
-    cuts = statistics.quantiles(found, n=40)
-    return cuts[0], cuts[-1]
-
-
 @asynccontextmanager
 async def processes(
-    options: argparse.Namespace,
+    num_chunks: int, pause_s: float = 0.0, *, httptools: bool = False, before: str = ""
 ) -> AsyncIterator[tuple[int, dict[str, tuple[int, int]]]]:
-    """Start the processes. Returns the engine's port, and the port and pid of each gateway."""
-    chunks, pause_s = str(options.chunks), options.pause_ms / 1e3
+    """Start the processes. Returns the engine's port, and the port and pid of each gateway.
+
+    pause_s: before an engine answers; 0.5 to 1.5 times of it before it answers a copy. httptools, before:
+    gateways beside ours, as in the command line.
+    """
+    chunks = str(num_chunks)
     for_callers = str(pause_s), str(pause_s)
     for_copies = str(0.5 * pause_s), str(1.5 * pause_s)
     async with (
@@ -343,11 +252,10 @@ async def processes(
         ports = [str(port) for port in (engine_port, shadow_port, mute_port)]
         start = stack.enter_async_context
         gateways = {"own": await start(process("gateway", "own", *ports))}
-        if options.httptools:
+        if httptools:
             gateways["httptools"] = await start(process("gateway", "httptools", *ports))
-        if options.before:
-            before = process("gateway", "own", *ports, checkout=options.before)
-            gateways["before"] = await start(before)
+        if before:
+            gateways["before"] = await start(process("gateway", "own", *ports, checkout=before))
         yield engine_port, gateways
 
 
@@ -355,8 +263,6 @@ def main() -> None:
     if sys.argv[1:2] == ["engine"]:
         asyncio.run(engine(int(sys.argv[2]), *map(float, sys.argv[3:])))
     elif sys.argv[1:2] == ["gateway"]:
-        import uvicorn
-
         with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
             runner.run(gateway(sys.argv[2], *map(int, sys.argv[3:])))
     else:
@@ -370,14 +276,7 @@ def main() -> None:
         parser.add_argument(
             "--before", default="", help="a checkout whose gateway runs beside ours"
         )
-        parser.add_argument("--copies", action="store_true", help="what a copy adds, alone")
-        parser.add_argument("--rate", type=float, default=50.0, help="streams a second, of copies")
-        parser.add_argument("--pause-ms", type=float, default=0.0, help="before an engine answers")
-        parser.add_argument("--rounds", type=int, default=40, help="of copies")
         options = parser.parse_args()
-        if options.copies:
-            asyncio.run(copies(options))
-            return
         for stream in (False, True):
             asyncio.run(compare(options, stream=stream))
 

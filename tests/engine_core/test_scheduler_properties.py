@@ -4,8 +4,9 @@ from math import ceil
 from typing import Literal
 
 import hypothesis.strategies as st
-from benchmarks.engine.scheduler_steps import EngineMachine, configs, next_token, sampled
+from benchmarks.engine.scheduler_steps import EngineMachine, configs
 from hypothesis import given, settings
+from tests.support.engine.simulated_runner import next_token, sampled
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler

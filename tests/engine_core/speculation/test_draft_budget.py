@@ -1,7 +1,7 @@
 """Tests of drafts within a step's token budget: which sequences get how many."""
 
 import pytest
-from benchmarks.engine.scheduler_steps import sampled
+from tests.support.engine.simulated_runner import sampled
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler

@@ -4,7 +4,7 @@ from collections.abc import Sequence as Many
 from typing import Literal
 
 import pytest
-from benchmarks.engine.scheduler_steps import sampled
+from tests.support.engine.simulated_runner import sampled
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
@@ -26,7 +26,7 @@ CONFIG = SchedulerConfig(
 )
 
 
-# The text that the runner of scheduler_steps generates: n-gram drafts of it are always right.
+# The text that simulated_runner generates: n-gram drafts of it are always right.
 TEXT = [position % 2 for position in range(3 * MAX_INDEXED_TOKENS)]
 
 

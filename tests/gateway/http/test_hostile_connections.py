@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from benchmarks.gateway import hostile_connections
+from benchmarks.gateway.hostile_connections import corpus
 
 from penstock.core.routing.pick import Endpoint
 
@@ -16,7 +17,7 @@ async def test_hostile_connections(start_gateway, make_service):
     server = await engine.start()
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     service = replace(make_service(), endpoints=(Endpoint("default/engine", address, "r1"),))
-    cases = hostile_connections.corpus(0, COUNT)
+    cases = corpus(0, COUNT)
     statuses: dict[str, Counter[int]] = {}
     try:
         for is_complete, limit_s in ((True, 60.0), (False, 0.5)):
