@@ -44,7 +44,7 @@ check: install          ## the inner loop, about a minute: lint, types, generate
 quick: install
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(BIN)/pytest --quiet --numprocesses 2 --dist worksteal -m "not ($(NOT_CHECKED))" $(NOT_IMPORTED:%=--ignore=%) \
-	  $(CHECKED)
+	  --hypothesis-profile check $(CHECKED)
 
 test: install           ## everything CI runs without a GPU; what waits leaves room for what computes
 	@$(MAKE) --no-print-directory --jobs 3 lint verify unit

@@ -49,6 +49,8 @@ os.environ |= {
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+# For an inner loop, which `make test` follows.
+settings.register_profile("check", settings.get_profile("any machine"), max_examples=20)
 settings.load_profile("any machine")
 # Imported objects stay alive: collecting takes a third of the start-up time.
 gc.disable()

@@ -263,6 +263,7 @@ def run(folder: Path, *, check: bool = False) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_the_command_writes_additions_and_refuses_breaking_changes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -160,6 +160,7 @@ def test_an_added_container_gets_no_rights_that_it_does_not_ask_for() -> None:
     assert context(side(securityContext={"privileged": True})) == {"privileged": True}
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(OVERRIDES | LIKELY_OVERRIDES, st.sampled_from(["pvc://models/a", "file:///models/a"]))
 @example({"containers": [{"name": "side"}, {"name": "side", "image": "x"}]}, "pvc://models/a")

@@ -270,6 +270,7 @@ ACTIONS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(ACTIONS, max_size=50))
 def test_whatever_happens_requests_have_a_version_and_the_rollout_ends(actions: list[Any]) -> None:

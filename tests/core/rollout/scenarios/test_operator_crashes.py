@@ -40,6 +40,7 @@ def run_rollout(world, strategy, ending):
     return state.phase, state.stable, rejected, world.counts(), world.weights(), set(world.history)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["promoted", "taken back"])
 @pytest.mark.parametrize(
     ("strategy", "canary"),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import get_args
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.rollout.scenarios.world import World
@@ -40,6 +41,7 @@ ACTIONS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STRATEGIES), st.lists(ACTIONS, max_size=60))
 def test_whatever_happens_invariants_hold_and_it_comes_to_rest(strategy, actions):
