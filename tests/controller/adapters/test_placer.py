@@ -61,7 +61,7 @@ async def test_a_settled_adapter_is_neither_written_nor_loaded_again(stand: Adap
     for _ in range(3):
         await stand.placer.tick()
     await stand.start_placer()  # a new leader
-    await asyncio.sleep(2.5)
+    await stand.passes()
     assert await stand.version("sql") == version
     assert engine.calls == calls == [("load", SQL)]
 
@@ -128,7 +128,7 @@ async def test_an_engine_that_refuses_an_adapter_delays_no_other(stand: AdapterS
     broken.refused[SQL] = 400, REFUSED
     await stand.create("sql", placement=ALL)
     await stand.until_true(lambda: broken.calls.count(("load", SQL)) == 2)  # after 5 s
-    await asyncio.sleep(1.5)
+    await stand.passes()
     status = await stand.until("sql", Loaded="LoadFailed", Resolved="Resolved", Ready="Ready")
     assert instances(status) == {"chat-a": "Loaded", "chat-b": "Failed"}
     other = await stand.add_engine("chat-c")
@@ -230,7 +230,7 @@ async def test_nothing_is_unloaded_until_all_is_known(stand: AdapterStand) -> No
     await stand.until("sql", Loaded="AllLoaded")
     services, stand.services = stand.services, None
     await stand.start_placer()
-    await asyncio.sleep(1)
+    await stand.passes()
     assert engine.calls == [("load", SQL)]
     stand.services = services
 
@@ -319,7 +319,7 @@ async def test_a_new_operator_remembers_refused_adapters(stand: AdapterStand) ->
     await stand.placer.tick()
     version, calls = await stand.version("sql"), list(engine.calls)
     await stand.start_placer()
-    await asyncio.sleep(3)
+    await stand.passes()
     assert await stand.version("sql") == version
     assert engine.calls == calls
     engine.refused.clear()
@@ -339,7 +339,7 @@ async def test_nothing_is_unloaded_if_the_api_server_shows_no_adapters(
 
     monkeypatch.setattr(stand.kube, "list", refuse)
     await stand.start_placer()
-    await asyncio.sleep(2)
+    await stand.passes()
     assert engine.calls == []
     assert SQL in engine.entries
 
@@ -352,7 +352,7 @@ async def test_copies_stay_while_engines_take_adapters_and_the_spec_does_not(
     await stand.create("sql", placement=ALL)
     await stand.until("sql", Loaded="AllLoaded")
     stand.services = {stand.key: stand.service(engine={})}
-    await asyncio.sleep(2.5)
+    await stand.passes()
     assert engine.calls == [("load", SQL)]
     stand.pods.clear()
     await stand.until("sql", Accepted="LoraNotEnabled")

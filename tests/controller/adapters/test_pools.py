@@ -51,7 +51,7 @@ async def test_an_adapter_moves_to_a_dedicated_pool_and_back(stand: AdapterStand
     stand.applied = {"gateway-a": 2}
     shared.refused.clear()
     await until_status(stand, pool="Shared", poolGeneration=3)
-    await asyncio.sleep(2.2)
+    await stand.passes()
     assert own.entries.keys() == {SQL}  # the gateway may still send requests there
     await pool_of(stand)
     stand.applied = {"gateway-a": 3}
@@ -74,7 +74,7 @@ async def test_a_silent_gateway_does_not_keep_a_pool_that_was_left(
     await pool_of(stand)
     ahead_s = GATEWAY_TIMEOUT_S - 15
     await stand.start_placer()  # a new leader, which goes on with the wait
-    await asyncio.sleep(2.5)
+    await stand.passes()
     await pool_of(stand)
     ahead_s = GATEWAY_TIMEOUT_S
     await until_gone(stand)
@@ -110,10 +110,10 @@ async def until_pool_message(stand: AdapterStand, reason: str, text: str) -> Non
 async def test_a_settled_pool_is_not_written(stand: AdapterStand) -> None:
     await start_pool(stand)
     await stand.until("sql", PoolReady="Serving", Loaded="AllLoaded", Reconciling="Settled")
-    await asyncio.sleep(1.5)
+    await stand.passes()
     before = await stand.version("sql"), (await pool_of(stand))["metadata"]["resourceVersion"]
     await stand.start_placer()  # a new leader
-    await asyncio.sleep(2.5)
+    await stand.passes()
     after = await stand.version("sql"), (await pool_of(stand))["metadata"]["resourceVersion"]
     assert after == before
 
@@ -153,9 +153,9 @@ async def test_a_canary_runs_in_the_pool_that_serves_which_stays_until_its_end(
     await start_pool(stand)
     stand.counts = {SQL: AdapterCounts()}
     await stand.until("sql", PoolReady="Serving", Loaded="AllLoaded")
-    await asyncio.sleep(1.5)
+    await stand.passes()
     stand.counts = {SQL: AdapterCounts(arrivals=500, in_flight=1)}
-    await asyncio.sleep(2.5)
+    await stand.passes()
     new = engine_name("sql", "pvc://adapters/sql-2")
     await stand.change("sql", model={"uri": "pvc://adapters/sql-2"})
     await stand.until("sql", RolledOut="Judging", PoolReady="Serving")

@@ -61,7 +61,7 @@ async def start_canary(stand: AdapterStand) -> Object:
     await stand.create("sql", placement={"minReplicas": 1})
     await stand.until("sql", Loaded="AllLoaded")
     stand.counts = {OLD: AdapterCounts(arrivals=500, in_flight=1)}
-    await asyncio.sleep(2.5)
+    await stand.passes()
     await stand.change("sql", model={"uri": OTHER_URI})
     return await until(stand, "Judging")
 
@@ -209,7 +209,7 @@ async def test_copies_with_requests_stay_until_they_end(stand: AdapterStand) -> 
     engine.entries[OLD]["requests"] = 1
     judge(stand, status, Accept("it is as good"))
     status = await until(stand, "Draining")
-    await asyncio.sleep(2.5)
+    await stand.passes()
     assert engine.entries.keys() == {OLD, NEW}
     assert shares(status) == {OTHER_URI: 100}
     engine.entries[OLD]["requests"] = 0

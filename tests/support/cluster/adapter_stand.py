@@ -5,6 +5,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+from unittest import mock
 
 from tests.support.cluster.adapter_engine import AdapterEngine, adapter_engine
 
@@ -13,6 +14,7 @@ from penstock.clients.kubernetes.informer import Informer, Key, key_of
 from penstock.clients.kubernetes.resources import EVENTS, INFERENCE_SERVICES, LORA_ADAPTERS
 from penstock.clients.machine.clock import unix_time
 from penstock.clients.pods.engine_adapters import EngineAdapters
+from penstock.controller.adapters import placer
 from penstock.controller.adapters.placer import AdapterPlacer, Sources
 from penstock.controller.adapters.rollouts import RolloutSources
 from penstock.controller.canary.judge import Judgement
@@ -46,6 +48,17 @@ def engine_name(name: str, uri: str | None = None) -> str:
     return AdapterVersion(name, uri or uri_of(name)).engine_name
 
 
+class CountingPlacer(AdapterPlacer):
+    """A placer that counts the passes that have ended."""
+
+    num_passes = 0
+
+    async def tick(self) -> bool:
+        is_changing = await super().tick()
+        self.num_passes += 1
+        return is_changing
+
+
 class AdapterStand:
     """The placer with what it reads. services, pods, routes, counts, judgements, applied: changed by tests.
 
@@ -64,7 +77,7 @@ class AdapterStand:
         self.applied: dict[str, int | None] = {}
         self.metrics = OperatorMetrics()
         self.clients = EngineAdapters()
-        self.placer: AdapterPlacer | None = None
+        self.placer: CountingPlacer | None = None
         self._watched: Informer | None = None
 
     def service(self, name: str = SERVICE, **spec: Any) -> Object:
@@ -93,7 +106,7 @@ class AdapterStand:
                 applied_generations=lambda _: self.applied,
             ),
         )
-        self.placer = AdapterPlacer(
+        self.placer = CountingPlacer(
             self.kube, self.clients, sources, Failures(self.metrics), namespace=self.namespace
         )
         self._running = asyncio.create_task(self.placer.run())
@@ -194,6 +207,12 @@ class AdapterStand:
             await asyncio.sleep(0.05)
         raise AssertionError([(each.entries, each.calls) for each in self.engines.values()])
 
+    async def passes(self, number: int = 4) -> None:
+        """Wait until so many more passes have ended, the first of which may run already."""
+        assert self.placer is not None
+        last = self.placer.num_passes + number
+        await self.until_true(lambda: self.placer is not None and self.placer.num_passes >= last)
+
     async def events(self, name: str) -> set[tuple[str, str]]:
         """(type, reason) of an adapter's Events."""
         found, _ = await self.kube.list(EVENTS, self.namespace)
@@ -231,8 +250,14 @@ class AdapterStand:
 
 @asynccontextmanager
 async def adapter_stand(kube: Kube, namespace: str) -> AsyncIterator[AdapterStand]:
-    """A stand whose placer runs, until the block ends. Raises AssertionError if it had unexpected errors."""
+    """A stand whose placer runs, until the block ends. Raises AssertionError if it had unexpected errors.
+
+    Its passes follow each other more quickly than an operator's.
+    """
     async with AsyncExitStack() as stack:
+        stack.enter_context(
+            mock.patch.multiple(placer, TICK_S=0.3, CHANGING_TICK_S=0.15, MIN_PAUSE_S=0.05)
+        )
         stand = AdapterStand(kube, namespace, stack)
         await stand.start_placer()
         try:
