@@ -71,8 +71,9 @@ class Campaign:
         return lives
 
 
-def header(title: str, runs: int) -> None:
-    print(f"\n| {title} ({runs} hours each) | aborted | promoted | median minutes | requests |")
+def header(title: str, campaign: Campaign) -> None:
+    drawn = f"{campaign.runs} hours each, seed {campaign.seed}"
+    print(f"\n| {title} ({drawn}) | aborted | promoted | median minutes | requests |")
     print("| --- | --- | --- | --- | --- |")
 
 
@@ -97,7 +98,7 @@ def healthy(campaign: Campaign) -> list[str]:
         if latency not in campaign.latencies:
             continue
         kind = f"{latency}, {utilization:.0%} busy" if latency == "queue" else latency
-        header(f"healthy, {kind}", campaign.runs)
+        header(f"healthy, {kind}", campaign)
         everything: list[Trial] = []
         for rate in RATES:
             scenario = Scenario(
@@ -143,7 +144,7 @@ def grown(campaign: Campaign, kind: str, utilization: float, missed: list[str]) 
 
 def worse(campaign: Campaign) -> list[str]:
     """Simulate canaries worse than stable. Returns the missed bars."""
-    header("worse", campaign.runs)
+    header("worse", campaign)
     missed = []
     for label, scenario in WORSE.items():
         campaign.row(label, scenario)
@@ -168,7 +169,7 @@ def judges(campaign: Campaign) -> list[str]:
         **{label: WORSE[label] for label in ("+20 % TTFT", "+50 % TTFT", "+2 points of errors")},
     }
     for label, scenario in cases.items():
-        header(label, campaign.runs)
+        header(label, campaign)
         for judge in get_args(JudgeName):
             campaign.row(judge, scenario, judge)
     return []

@@ -19,52 +19,52 @@ from penstock.sim.rollout.requests import Source
 from penstock.sim.rollout.scenario import Effect, Scenario
 
 
-def counts(scenario, runs, judge="penstock", seed=0):
-    outcomes = [life.decided.outcome for life in simulate(judge, scenario, runs, seed)]
-    return {name: outcomes.count(name) for name in ("aborted", "promoted", "undecided")}
+def simulated(scenario, runs, judge="penstock"):
+    """Outcomes, and the median minutes of the more frequent one."""
+    trials = simulate(judge, scenario, runs, seed=0)
+    outcomes = [trial.decided.outcome for trial in trials]
+    return outcomes, summary(trials)["median_minutes"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "scenario",
-    [
-        Scenario(canary_rate=2.0, control_rate=18.0),
-        Scenario(canary_rate=2.0, control_rate=18.0, latency="heavy"),
-    ],
-    ids=lambda scenario: scenario.latency,
-)
-def test_healthy_canaries_are_promoted(scenario):
-    """Six or more of 100 canaries abort in one of 1,900 runs, if the rate of false aborts is 1 %."""
-    seen = counts(scenario, 100)
-    assert seen["aborted"] <= 5
-    assert seen["promoted"] >= 90
+# Runs are as many as show a fault of the judge, which the test names. The benchmark has hundreds.
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(("latency", "minutes"), [("lognormal", 12), ("heavy", 16)])
+def test_healthy_canaries_are_promoted(latency, minutes):
+    """They take twice as long if bounds are 1.6 times as wide."""
+    scenario = Scenario(canary_rate=2.0, control_rate=18.0, latency=latency)
+    outcomes, median = simulated(scenario, 8)
+    assert outcomes == ["promoted"] * 8
+    assert median <= minutes
+
+
 def test_queues_abort_no_healthy_canary():
+    """The fifth is aborted if a variance is estimated 2.5 times too small."""
     scenario = Scenario(canary_rate=0.5, control_rate=4.5, latency="queue", hours=0.5)
-    assert counts(scenario, 60)["aborted"] <= 4
+    outcomes, _ = simulated(scenario, 6)
+    assert "aborted" not in outcomes
 
 
 @pytest.mark.parametrize("label", [label for label in BARS_MINUTES if "control" not in label])
 def test_worse_canaries_are_found(label):
-    """The medians of 40 runs scatter by a third: this guards against what breaks detection."""
-    told = summary(simulate("penstock", WORSE[label], 40, 0))
-    assert told["aborted"] >= 0.9
-    assert told["median_minutes"] <= 1.6 * BARS_MINUTES[label]
+    """A test with a hundredth or less of its stake misses its bar."""
+    outcomes, median = simulated(WORSE[label], 10)
+    assert outcomes == ["aborted"] * 10
+    assert median <= BARS_MINUTES[label]
 
 
-@pytest.mark.slow
-def test_threshold_gates_abort_what_is_healthy():
-    assert counts(BESIDE, 20, "argo")["aborted"] >= 10
-    assert counts(BESIDE, 20, "flagger")["aborted"] >= 5
-    assert counts(BESIDE, 20, "kayenta")["aborted"] <= 2
+@pytest.mark.parametrize(("judge", "aborted"), [("argo", 4), ("flagger", 5), ("kayenta", 0)])
+def test_threshold_gates_abort_what_is_healthy(judge, aborted):
+    """They abort two and one if their thresholds are 1.6 times the percentile, not 1.25 times."""
+    outcomes, _ = simulated(BESIDE, 6, judge)
+    assert outcomes.count("aborted") == aborted
 
 
 def test_run_i_is_the_same_for_every_judge_and_every_time():
-    first, second = (simulate("penstock", BESIDE, 3, 9) for _ in range(2))
+    slower = WORSE["+50 % TTFT"]
+    first, second = (simulate("penstock", slower, 2, 9) for _ in range(2))
     assert first == second
-    assert simulate("penstock", BESIDE, 3, 10) != first
+    assert simulate("penstock", slower, 2, 10) != first
     limits = objectives(BESIDE)
     one, two = (
         next(live(BESIDE, limits, np.random.default_rng([9, 0]), Growth())) for _ in range(2)
@@ -72,15 +72,15 @@ def test_run_i_is_the_same_for_every_judge_and_every_time():
     assert one.blocks == two.blocks
 
 
-@pytest.mark.slow
 def test_queues_keep_no_healthy_canary_waiting():
-    """Pods 60 % busy, and all that the judge knows of it is how many requests were ahead."""
+    """Pods 60 % busy, and all that the judge knows of it is how many requests were ahead.
+
+    Two of the eight are undecided after an hour if it compares all queue lengths with each other.
+    """
     scenario = Scenario(
         canary_rate=1.0, control_rate=1.0, latency="queue", utilization=0.6, grows=True
     )
-    seen = counts(scenario, 25)
-    assert seen["promoted"] >= 20
-    assert seen["aborted"] <= 3
+    assert simulated(scenario, 8)[0] == ["promoted"] * 8
 
 
 def test_requests_ahead_are_those_without_a_first_token():
@@ -130,8 +130,8 @@ def test_mann_whitney_finds_a_shift_and_nothing_in_noise():
 
 
 def test_no_traffic_is_undecided():
-    nothing = Scenario(canary_rate=1e-4, control_rate=1.0, hours=0.1)
-    assert counts(nothing, 2) == {"aborted": 0, "promoted": 0, "undecided": 2}
+    nothing = Scenario(canary_rate=1e-4, control_rate=1e-2, hours=0.1)
+    assert simulated(nothing, 2) == (["undecided"] * 2, None)
     flagger = make_judge("flagger", CanarySpec(), objectives(BESIDE), History())
     silent = list(live(nothing, objectives(BESIDE), np.random.default_rng(1), Growth()))
     assert [flagger.observe(minute) for minute in silent][-1].outcome == "aborted"
