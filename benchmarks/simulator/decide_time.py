@@ -14,8 +14,8 @@ from collections.abc import Callable
 from random import Random
 from statistics import median
 
-from penstock.core.scaling.by_objectives.rule import Sizing
-from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
+from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds
@@ -29,7 +29,7 @@ from penstock.core.scaling.signals import (
 from penstock.core.spec.objectives import Objectives
 from penstock_engine.contract.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
-RULE = Sizing(prior=IterationModel(0.011, 7e-5, 3e-5, 1.2e-7))
+RULE = ObjectivesRule(prior=IterationModel(0.011, 7e-5, 3e-5, 1.2e-7))
 OBJECTIVES, BOUNDS = Objectives(2.0, 0.1), Bounds(1, 400)
 PROMPT_TOKENS, OUTPUT_TOKENS, POD_RPS = 1000, 200, 5.0
 BAR_ONE_S, BAR_TICK_S = 1e-3, 1.0
@@ -40,7 +40,7 @@ class SyntheticService:
 
     def __init__(self, pods: int, seed: int) -> None:
         self.pods = pods
-        self.state: SizingState = RULE.initial()
+        self.state: ObjectivesState = RULE.initial()
         self._draw = Random(seed)
         self._now_s = 1000.0 * seed
         self._done = [0] * pods

@@ -17,7 +17,7 @@ import sys
 from random import Random
 from typing import Any
 
-from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.recording import Recording, RecordingWriter
 from penstock.core.scaling.rule import Bounds, Decision
@@ -94,7 +94,7 @@ def _fault(draw: Random, duration_s: float) -> dict[str, Any]:
 class Watched:
     """Rule that checks each of its decisions. ticks: input and output of each."""
 
-    def __init__(self, rule: Sizing) -> None:
+    def __init__(self, rule: ObjectivesRule) -> None:
         self._rule = rule
         self.period_s = rule.period_s
         self.ticks: list[Tick] = []
@@ -125,7 +125,7 @@ def _is_busy(seen: Observation) -> bool:
 def lived(scenario: Scenario, seed: int) -> list[Tick]:
     clock, quota = Clock(), Quota(dict(scenario.quotas))
     service = Service(scenario.services[0], scenario, clock, quota, seed, "penstock", {})
-    assert isinstance(service.scaler.rule, Sizing)
+    assert isinstance(service.scaler.rule, ObjectivesRule)
     watched = service.scaler.rule = Watched(service.scaler.rule)
     for fault in scenario.faults:
         schedule_fault(fault, [service], clock)

@@ -29,8 +29,8 @@ from statistics import mean
 from benchmarks.simulator.panel.lengths import USES, Lengths, Range
 from benchmarks.simulator.panel.replica import demand_of, prefill_s, shared_tokens
 
-from penstock.core.scaling.by_objectives.rule import Sizing
-from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
+from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.learned.capacity import Capacity, Mix, Room, capacity
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.learned.priors import prior
@@ -64,16 +64,16 @@ class Learner:
     """Scaling rule that keeps its last state for the benchmark to read."""
 
     def __init__(self, engine: Profile) -> None:
-        self.rule = Sizing(prior(("nvidia.com/gpu", engine.gpus), {"gpu": engine.gpu}))
+        self.rule = ObjectivesRule(prior(("nvidia.com/gpu", engine.gpus), {"gpu": engine.gpu}))
         self.period_s = self.rule.period_s
         self.state = self.rule.initial()
 
-    def initial(self) -> SizingState:
+    def initial(self) -> ObjectivesState:
         return self.state
 
     def decide(
-        self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
-    ) -> tuple[Decision, SizingState]:
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, state: ObjectivesState
+    ) -> tuple[Decision, ObjectivesState]:
         decision, self.state = self.rule.decide(objectives, bounds, seen, state)
         return decision, self.state
 

@@ -12,7 +12,7 @@ from tests.support.cluster.quiet_writes import writes_while_quiet
 
 from penstock.chart.names import NAMESPACE, OPERATOR
 from penstock.clients.kubernetes.resources import CONFIG_MAPS
-from penstock.core.manifests.stored_record import SIZING
+from penstock.core.manifests.stored_record import LEARNED
 from penstock.core.scaling.recording import Recording
 from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.stage import Stage, poll_until
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.e2e
 async def learned_state(stage: Stage) -> dict[str, Any]:
     """Read the service's stored learned state; empty if there is none."""
     try:
-        body = await stage.kube.get(CONFIG_MAPS, "default", SIZING.name(SERVICE))
+        body = await stage.kube.get(CONFIG_MAPS, "default", LEARNED.name(SERVICE))
     except NotFound:
         return {}
-    record: dict[str, Any] = json.loads(body["data"][SIZING.key])
+    record: dict[str, Any] = json.loads(body["data"][LEARNED.key])
     return record
 
 

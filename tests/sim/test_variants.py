@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from penstock.core.formats.serialization import deserialize, serialize
 from penstock.core.scaling.by_objectives.record import Learned, from_record, to_record
-from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.sim.report import held_s, summaries_of
 from penstock.sim.run import Run, run
 from penstock.sim.scenario import load
@@ -65,7 +65,7 @@ def test_each_is_learned_of_by_itself(run_with_growing_load: Run) -> None:
     learned = Learned.of(state)
     assert from_record(json.loads(json.dumps(to_record(learned)))) == learned
     assert learned.restored(service.rule.initial()).known == learned.known
-    assert deserialize(SizingState, json.loads(json.dumps(serialize(state)))) == state
+    assert deserialize(ObjectivesState, json.loads(json.dumps(serialize(state)))) == state
 
 
 def test_a_quota_of_one_kind_leaves_the_other(run_with_growing_load: Run) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.engine_profile import EngineProfile
 from penstock.core.scaling.learned.capacity import Mix, Room, capacity
 from penstock.core.scaling.learned.iteration import IterationModel
@@ -75,7 +75,7 @@ def make(name: str, knobs: Mapping[str, str], future: Future) -> AnyRule:
     if name == "oracle":
         return policies()[name](future, **values)
     rule = PUBLISHED[name].build(engine_profile(future.profile), **values)
-    if isinstance(rule, Sizing) and len(future.offers) > 1:
+    if isinstance(rule, ObjectivesRule) and len(future.offers) > 1:
         return replace(rule, variants=tuple(_variants(future)))
     return rule
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from random import Random
 
-from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.rule import Bounds
 from penstock.sim import policies, scenario
 from penstock.sim.clock import Clock
@@ -110,7 +110,7 @@ class Service:
             most[variant] = limit // engine.gpus
         total = min(spec.max_replicas, sum(most.values()))
         self.scaler.bounds = Bounds(min(spec.min_replicas, total), total)
-        if isinstance(self.rule, Sizing) and self.rule.variants:
+        if isinstance(self.rule, ObjectivesRule) and self.rule.variants:
             self.scaler.rule = self.rule.limited(most)
         self.fleet.schedule_waiting()
 

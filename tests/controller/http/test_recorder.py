@@ -17,7 +17,7 @@ from penstock.clients.kubernetes.resources import LEASES
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import MAX_BEHIND, MAX_STREAMS, Recorder
 from penstock.controller.http.server import OperatorEndpoints
-from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.learned.priors import prior
 from penstock.core.scaling.recording import Recording
@@ -32,7 +32,7 @@ KEY = ("default", "chat")
 def ticks(count: int) -> list[Tick]:
     """Make ticks of a service without engines, with random queue lengths so that decisions differ."""
     draw, made = random.Random(1), []
-    settings = Settings(Sizing(prior(None)), Objectives(2.0, 0.1), Bounds(1, 9), 512)
+    settings = Settings(ObjectivesRule(prior(None)), Objectives(2.0, 0.1), Bounds(1, 9), 512)
     state = settings.rule.initial()
     for number in range(count):
         seen = Observation(100.0 + 2 * number, (), draw.randint(0, 12), None)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.learned.iteration import IterationModel
@@ -81,7 +81,7 @@ class SyntheticService:
 
 
 SETTINGS = Settings(
-    Sizing(prior=IterationModel(0.05, 3e-4, 1e-4, 1e-7), max_num_seqs=64),
+    ObjectivesRule(prior=IterationModel(0.05, 3e-4, 1e-4, 1e-7), max_num_seqs=64),
     Objectives(2.0, 0.1),
     Bounds(1, 10),
     max_num_batched_tokens=512,

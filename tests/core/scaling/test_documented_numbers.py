@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.learned import priors
 from penstock.core.scaling.learned.capacity import Mix, Room
 from penstock.core.scaling.learned.footprint import Demand, Footprint
@@ -27,7 +27,7 @@ NOT_IN_TABLE = {"learned/priors", "what_if"}
 DESCRIBED = {"DEVIATIONS"}
 # A version and an empty value are no settings.
 NO_SETTINGS = {"NOTHING", "VERSION"}
-SIZING = Sizing(prior=priors.GPU)
+RULE = ObjectivesRule(prior=priors.GPU)
 
 
 def rows() -> Iterator[tuple[str, list[str], str]]:
@@ -91,8 +91,8 @@ def import_of(module: str) -> ModuleType:
 
 
 def value_of(module: str, name: str) -> Any:
-    if name.startswith("Sizing."):
-        return getattr(SIZING, name.removeprefix("Sizing."))
+    if name.startswith("ObjectivesRule."):
+        return getattr(RULE, name.removeprefix("ObjectivesRule."))
     return getattr(import_of(module), name)
 
 

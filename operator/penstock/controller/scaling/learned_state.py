@@ -10,7 +10,7 @@ from penstock.clients.kubernetes.informer import Key
 from penstock.clients.kubernetes.resources import CONFIG_MAPS
 from penstock.clients.machine.logs import service_fields
 from penstock.controller.process.field_managers import SCALER_MANAGER
-from penstock.core.manifests.stored_record import SIZING, is_ours, service_owner
+from penstock.core.manifests.stored_record import LEARNED, is_ours, service_owner
 from penstock.core.scaling.by_objectives.record import Learned, from_record, to_record
 from penstock.core.spec.service import ServiceSpec
 from penstock.errors import KubeError, NotFound
@@ -48,19 +48,19 @@ class LearnedStateStore:
         Raises KubeError if the ConfigMap cannot be read now.
         """
         try:
-            body = await self._kube.get(CONFIG_MAPS, spec.namespace, SIZING.name(spec.name))
+            body = await self._kube.get(CONFIG_MAPS, spec.namespace, LEARNED.name(spec.name))
         except NotFound:
             self._stored[spec.key] = _StoredState(None, now_s)
             return None
         if not is_ours(body):
             logger.warning(
                 "the ConfigMap %s has another owner: the learned state is not stored",
-                SIZING.name(spec.name),
+                LEARNED.name(spec.name),
                 extra=service_fields(spec.key),
             )
             self._stored[spec.key] = _StoredState(None, math.inf)
             return None
-        learned = from_record(SIZING.record_of(body, spec.uid))
+        learned = from_record(LEARNED.record_of(body, spec.uid))
         self._stored[spec.key] = _StoredState(learned, now_s + MIN_WRITE_INTERVAL_S)
         return learned
 
@@ -78,7 +78,7 @@ class LearnedStateStore:
         self._stored[spec.key] = _StoredState(stored.learned, next_write_s)
         try:
             await self._kube.apply(
-                SIZING.config_map(service_owner(spec), to_record(learned)), manager=SCALER_MANAGER
+                LEARNED.config_map(service_owner(spec), to_record(learned)), manager=SCALER_MANAGER
             )
         except KubeError as error:
             logger.warning(

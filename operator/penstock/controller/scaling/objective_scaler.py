@@ -8,8 +8,8 @@ from penstock.controller.http.recorder import Recorder
 from penstock.controller.process.failures import Failures
 from penstock.controller.scaling.learned_state import LearnedStateStore
 from penstock.core.scaling.by_objectives.record import Learned
-from penstock.core.scaling.by_objectives.rule import Sizing
-from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
+from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.learned.priors import prior
 from penstock.core.scaling.rule import Bounds, Decision
@@ -31,7 +31,7 @@ class ObjectiveScaler:
         self._learned = learned
         self._failures = failures
         self._recorder = recorder
-        self._states: dict[Key, tuple[str, SizingState]] = {}  # with the service's uid
+        self._states: dict[Key, tuple[str, ObjectivesState]] = {}  # with the service's uid
 
     def prune(self, alive: Collection[Key]) -> None:
         """Drop the state of all services that are not in `alive`."""
@@ -63,7 +63,9 @@ class ObjectiveScaler:
             await self._learned.save(service, Learned.of(after), observation.now_s, is_idle=is_idle)
         return decision
 
-    async def _state(self, service: ServiceSpec, rule: Sizing, now_s: float) -> SizingState:
+    async def _state(
+        self, service: ServiceSpec, rule: ObjectivesRule, now_s: float
+    ) -> ObjectivesState:
         """Return the rule's state for this service, restored from its ConfigMap the first time."""
         uid, state = self._states.get(service.key, ("", None))
         if state is not None and uid == service.uid:
@@ -82,7 +84,7 @@ def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIM
     assert scaling.objectives is not None
     resources = next(iter(service.placed.values())).resources
     max_num_seqs, max_num_batched_tokens = UNREPORTED_LIMITS[resources.device]
-    rule = Sizing(
+    rule = ObjectivesRule(
         prior=prior(resources.accelerator),
         max_num_seqs=service.settings.get("engine.maxNumSeqs", max_num_seqs),
         max_output_tokens=service.settings.get("engine.generation.defaults.maxTokens"),

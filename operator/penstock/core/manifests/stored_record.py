@@ -96,7 +96,7 @@ class StoredRecord:
             return None
 
 
-SIZING = StoredRecord("sizing", "learned.json")
+LEARNED = StoredRecord("sizing", "learned.json")
 TRIAL = StoredRecord("rollout", "trial.json")
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from penstock.core.formats.json_text import parse_json
 from penstock.core.formats.serialization import DecodeError, deserialize, serialize
 from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
-from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.delays import ScaleDownDelay
 from penstock.core.scaling.engine_profile import EngineProfile
@@ -33,7 +33,7 @@ NO_OBJECTIVES = Objectives(math.inf, math.inf)
 
 
 AnySettings = Settings | KvSettings
-AnyState = SizingState | ScaleDownDelay
+AnyState = ObjectivesState | ScaleDownDelay
 AnyTick = Tick | KvTick
 
 
@@ -44,7 +44,7 @@ class Header:
     version: Literal[2, 3, 4]
     service: str
     settings: Settings | KvSettings
-    state: SizingState | ScaleDownDelay
+    state: ObjectivesState | ScaleDownDelay
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class TickRecord:
     seen: Observation
     decision: Decision
     settings: Settings | KvSettings | None = None
-    state: SizingState | ScaleDownDelay | None = None
+    state: ObjectivesState | ScaleDownDelay | None = None
 
 
 class RecordingWriter:
@@ -170,7 +170,7 @@ def _replayable(record: Any, version: Any) -> Any:
 
 
 def _tick(settings: AnySettings, state: AnyState, line: TickRecord, number: int) -> AnyTick:
-    if isinstance(settings, Settings) and isinstance(state, SizingState):
+    if isinstance(settings, Settings) and isinstance(state, ObjectivesState):
         return Tick(settings, state, line.seen, line.decision)
     if isinstance(settings, KvSettings) and isinstance(state, ScaleDownDelay):
         return KvTick(settings, state, line.seen, line.decision)

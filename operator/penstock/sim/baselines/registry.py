@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.engine_profile import EngineProfile
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Rule
@@ -58,7 +58,7 @@ def dynamo(
 
 
 # Source of the default knobs.
-OURS = Sizing(prior=IterationModel(0.01, 0.0, 0.0, 0.0))
+OURS = ObjectivesRule(prior=IterationModel(0.01, 0.0, 0.0, 0.0))
 
 
 def penstock(
@@ -66,12 +66,12 @@ def penstock(
     loss: float = OURS.loss,
     calm_s: float = OURS.calm_s,
     startup_s: float = OURS.startup_s,
-) -> Sizing:
+) -> ObjectivesRule:
     """Penstock's rule with an engine profile as `penstock calibrate` measures it."""
     prior = IterationModel(
         profile.base_s, profile.prefill_token_s, profile.sequence_s, profile.kv_token_s
     )
-    return Sizing(
+    return ObjectivesRule(
         prior=prior,
         startup_s=startup_s,
         max_num_seqs=profile.max_sequences,

@@ -15,7 +15,7 @@ from penstock.core.formats.serialization import DecodeError
 from penstock.core.scaling.by_kv.rule import KvRule
 from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
 from penstock.core.scaling.by_kv.what_if import decide_settled
-from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.delays import ScaleDownDelay
 from penstock.core.scaling.learned.priors import prior
@@ -57,7 +57,7 @@ def tick_of(usage: float, waiting: int = 0, replicas: int = 1) -> KvTick:
 
 
 def with_objectives(now_s: float) -> Tick:
-    settings = Settings(Sizing(prior(None)), Objectives(2.0, 0.1), Bounds(1, 5), 512)
+    settings = Settings(ObjectivesRule(prior(None)), Objectives(2.0, 0.1), Bounds(1, 5), 512)
     state, seen = settings.rule.initial(), observation(now_s, 1, 0.5)
     decision, _ = settings.rule.decide(settings.objectives, settings.bounds, seen, state)
     return Tick(settings, state, seen, decision)

@@ -14,7 +14,7 @@ from penstock.core.scaling.by_objectives.record import (
     from_record,
     to_record,
 )
-from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.rule import Decision
 from penstock.core.scaling.signals import PodView
@@ -39,7 +39,7 @@ def test_a_new_operator_goes_on_from_it(live: Any, learned: Learned) -> None:
     assert restored.forecast.errors.watched_s > 0
 
 
-def replayed(learned: Learned, ticks: list[Any]) -> Iterator[tuple[Decision, SizingState]]:
+def replayed(learned: Learned, ticks: list[Any]) -> Iterator[tuple[Decision, ObjectivesState]]:
     """Decisions of a new operator that starts with the learned state."""
     state = learned.restored(ticks[0].settings.rule.initial())
     for tick in ticks:

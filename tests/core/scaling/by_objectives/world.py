@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds, Decision
@@ -17,7 +17,7 @@ from penstock.core.spec.objectives import Objectives
 
 STARTUP_S = 100.0
 MODEL = IterationModel(0.015, 6e-5, 3e-5, 5e-8)
-RULE = Sizing(prior=MODEL, startup_s=STARTUP_S)
+RULE = ObjectivesRule(prior=MODEL, startup_s=STARTUP_S)
 OBJECTIVES = Objectives(3.0, 0.1)
 EMPTY = Histogram((1.0,), (0, 0), 0.0)
 PROMPT_TOKENS, OUTPUT_TOKENS = 2000, 300
@@ -52,7 +52,7 @@ class World:
     """
 
     def __init__(
-        self, replicas: int, bounds: Bounds, rule: Sizing = RULE, late: float = 0.0
+        self, replicas: int, bounds: Bounds, rule: ObjectivesRule = RULE, late: float = 0.0
     ) -> None:
         self.replicas, self.bounds, self.rule, self.late = replicas, bounds, rule, late
         self.state = rule.initial()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.by_objectives.steps import SWAP_DELAY_S
 from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.learned.iteration import IterationModel
@@ -20,7 +20,7 @@ from penstock.core.spec.objectives import Objectives
 MODEL = IterationModel(0.015, 6e-5, 3e-5, 5e-8)
 CHEAP = Variant("cheap", MODEL, 2.5, 0, 8)
 STRONG = Variant("strong", MODEL.times(0.5), 4.0, 0, 8)
-RULE = Sizing(prior=MODEL, startup_s=100.0, variants=(CHEAP, STRONG))
+RULE = ObjectivesRule(prior=MODEL, startup_s=100.0, variants=(CHEAP, STRONG))
 OBJECTIVES, BOUNDS = Objectives(3.0, 0.1), Bounds(1, 8)
 EMPTY = Histogram((1.0,), (0, 0), 0.0)
 PROMPT_TOKENS, OUTPUT_TOKENS = 2000, 300

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from penstock.core.scaling.by_objectives.forecast import WARM_UP_S
-from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.learned.footprint import Footprint
 
 # A load that grows may have a margin up to this multiple of its forecast, though it was never that large.
@@ -40,7 +40,7 @@ class Need:
     @classmethod
     def of(
         cls,
-        state: SizingState,
+        state: ObjectivesState,
         footprint: Footprint,
         *,
         loss: float,

@@ -11,7 +11,7 @@ from penstock.core.formats.serialization import DecodeError, deserialize, serial
 from penstock.core.scaling.by_objectives.correction import Correction
 from penstock.core.scaling.by_objectives.forecast import Errors, Forecast
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
-from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.learned.iteration import NUM_TERMS, TYPICAL, Fit
 from penstock.core.scaling.learned.traffic import Mean, Traffic
 from penstock.core.scaling.learned.watch import Watch
@@ -44,7 +44,7 @@ class Learned:
     known: Mapping[str, LearnedVariant] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: SizingState) -> "Learned":
+    def of(cls, state: ObjectivesState) -> "Learned":
         traffic = state.traffic
         return cls(
             version=VERSION,
@@ -63,7 +63,7 @@ class Learned:
             known={name: each.stored() for name, each in state.known.items()},
         )
 
-    def restored(self, fresh: SizingState) -> SizingState:
+    def restored(self, fresh: ObjectivesState) -> ObjectivesState:
         """The state of a rule that knows this and has observed nothing yet."""
         return replace(
             fresh,

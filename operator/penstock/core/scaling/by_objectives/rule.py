@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from penstock.core.scaling.blind import missing_metrics
 from penstock.core.scaling.by_objectives.need import Need, ShownUnit
-from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.by_objectives.steps import choose_step
 from penstock.core.scaling.decisions import bounded_decision, held_decision, source_entries
 from penstock.core.scaling.delays import ScaleUpDelay
@@ -34,7 +34,7 @@ UNKNOWN_KV_TOKENS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Sizing:
+class ObjectivesRule:
     """Settings of the rule."""
 
     # Iteration time of an engine before it has reported, from `penstock calibrate` or a table
@@ -51,20 +51,22 @@ class Sizing:
     # Kinds of engines to choose from by price; none if all are alike
     variants: tuple[Variant, ...] = ()
 
-    def initial(self) -> SizingState:
+    def initial(self) -> ObjectivesState:
         output = FIRST_OUTPUT
         if self.max_output_tokens is not None:
             output = replace(output, value=min(output.value, self.max_output_tokens))
         traffic = Traffic(output=output)
-        return SizingState(Watch(Fit.around(self.prior)), StartUp(self.startup_s), traffic=traffic)
+        return ObjectivesState(
+            Watch(Fit.around(self.prior)), StartUp(self.startup_s), traffic=traffic
+        )
 
-    def limited(self, most: Mapping[str, int]) -> "Sizing":
+    def limited(self, most: Mapping[str, int]) -> "ObjectivesRule":
         """The rule with smaller limits on replicas of variants. most: limits by name."""
         return replace(self, variants=tuple(v.limited(most) for v in self.variants))
 
     def decide(
-        self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
-    ) -> tuple[Decision, SizingState]:
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, state: ObjectivesState
+    ) -> tuple[Decision, ObjectivesState]:
         seen = seen.without_stale(STALE_S)
         state = state.updated(seen, self.variants, self.startup_s)
         missing, mix = missing_metrics(seen, uses_gateway=True), state.traffic.mix
@@ -96,21 +98,21 @@ class Sizing:
         decision = bounded_decision(bounds, seen.provisioned, trail[-1].replicas, code, trail)
         return mixed.decided(decision) if mixed else decision, state
 
-    def _lead_s(self, state: SizingState) -> float:
+    def _lead_s(self, state: ObjectivesState) -> float:
         """Time from a decision until its pod serves: that of the slowest variant which has started one."""
         starts = [known.startup for known in state.known.values()] or [state.startup]
         measured = [start for start in starts if start.times_s]
         return max(start.expected_s for start in measured or starts) + 2 * self.period_s
 
-    def _footprint(self, objectives: Objectives, mix: Mix, state: SizingState) -> Footprint:
+    def _footprint(self, objectives: Objectives, mix: Mix, state: ObjectivesState) -> Footprint:
         """Footprint on the kind of replica that is the unit of the forecast."""
         engines = () if self.variants else tuple(state.readings.engines.values())
         room = self._room(engines)
         return Footprint.of(state.fit.model, mix, room, objectives)
 
     def _in_new_units(
-        self, objectives: Objectives, mix: Mix, state: SizingState, footprint: Footprint
-    ) -> SizingState:
+        self, objectives: Objectives, mix: Mix, state: ObjectivesState, footprint: Footprint
+    ) -> ObjectivesState:
         """The state with its forecasts in replicas under the present objectives, if these have changed."""
         before = state.objectives
         if before == objectives:
@@ -133,7 +135,7 @@ class Sizing:
         bounds: Bounds,
         seen: Observation,
         mix: Mix,
-        state: SizingState,
+        state: ObjectivesState,
         unit: Footprint,
     ) -> MixedNeed | None:
         """Footprints on the replicas of each variant; None if there are no variants."""
@@ -149,15 +151,15 @@ class Sizing:
 
 
 def _held(
-    bounds: Bounds, seen: Observation, state: SizingState, missing: str | None, why: str
-) -> tuple[Decision, SizingState]:
+    bounds: Bounds, seen: Observation, state: ObjectivesState, missing: str | None, why: str
+) -> tuple[Decision, ObjectivesState]:
     """Hold the number because metrics are `missing`, or else for the reason `why`."""
     if missing is not None:
         return held_decision(bounds, seen, missing), replace(state.unsettled(), up=ScaleUpDelay())
     return held_decision(bounds, seen, why, "NoRequests"), state.unsettled()
 
 
-def _unattainable(state: SizingState, footprint: Footprint, mixed: MixedNeed | None) -> str:
+def _unattainable(state: ObjectivesState, footprint: Footprint, mixed: MixedNeed | None) -> str:
     """The objectives that idle engines of all kinds miss, in words; empty until engines were measured."""
     if mixed is not None:
         is_measured = any(known.fit.is_measured for known in state.known.values())
@@ -169,11 +171,11 @@ def _corrected(
     objectives: Objectives,
     bounds: Bounds,
     seen: Observation,
-    state: SizingState,
+    state: ObjectivesState,
     mixed: MixedNeed | None,
     missed: str,
     lead_s: float,
-) -> SizingState:
+) -> ObjectivesState:
     """The state with the correction for late requests that neither the load nor the objectives explain.
 
     At the maximum a correction could change nothing, so that late requests there say nothing about it.

@@ -22,7 +22,7 @@ from penstock.core.spec.objectives import Objectives
 
 
 @dataclass(frozen=True, slots=True)
-class SizingState:
+class ObjectivesState:
     """State of one service."""
 
     watch: Watch
@@ -55,7 +55,7 @@ class SizingState:
 
     def updated(
         self, seen: Observation, variants: Iterable[Variant], startup_s: float
-    ) -> "SizingState":
+    ) -> "ObjectivesState":
         """Add an observation of engines, pods and requests.
 
         startup_s: start-up time of a variant until one of its pods has started.
@@ -86,7 +86,9 @@ class SizingState:
             known=known,
         )
 
-    def with_load(self, seen: Observation, footprint: Footprint, lead_s: float) -> "SizingState":
+    def with_load(
+        self, seen: Observation, footprint: Footprint, lead_s: float
+    ) -> "ObjectivesState":
         """Add the backlog, the load of the arrivals and its forecast, in replicas of a footprint.
 
         Arrivals count whether engines report or not. Without their metrics the backlog is unknown. It begins
@@ -111,6 +113,6 @@ class SizingState:
             )
         return replace(self, backlog=backlog, load=load, forecast=forecast)
 
-    def unsettled(self) -> "SizingState":
+    def unsettled(self) -> "ObjectivesState":
         """The state with the scale-down delay started again."""
         return replace(self, needs=ScaleDownWindow(), swap=ScaleDownDelay())

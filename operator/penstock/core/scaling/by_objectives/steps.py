@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from penstock.core.scaling.by_objectives.need import Need
-from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.delays import ScaleUpDelay
 from penstock.core.scaling.learned.startup import is_any_starting
 from penstock.core.scaling.rule import Bounds, DecisionCode, TrailEntry
@@ -24,7 +24,7 @@ GROWTH_KEPT_S = 600.0
 # Time for which another mix of variants must have been cheaper. Both are paid for until one goes.
 SWAP_DELAY_S = 600.0
 
-Step = tuple[DecisionCode, SizingState, list[TrailEntry]]
+Step = tuple[DecisionCode, ObjectivesState, list[TrailEntry]]
 
 
 def choose_step(
@@ -32,7 +32,7 @@ def choose_step(
     seen: Observation,
     need: Need,
     mixed: MixedNeed | None,
-    state: SizingState,
+    state: ObjectivesState,
     lead_s: float,
     calm_s: float,
 ) -> Step:
@@ -62,7 +62,7 @@ def _scale_down(
     seen: Observation,
     need: Need,
     mixed: MixedNeed | None,
-    state: SizingState,
+    state: ObjectivesState,
     delay_s: float,
     entries: list[TrailEntry],
 ) -> Step:
@@ -93,7 +93,7 @@ def _scale_up(
     bounds: Bounds,
     seen: Observation,
     wanted: int,
-    state: SizingState,
+    state: ObjectivesState,
     lead_s: float,
     entries: list[TrailEntry],
 ) -> Step:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from penstock.core.scaling.by_objectives.rule import Sizing
-from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.by_objectives.rule import ObjectivesRule
+from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.objectives import Objectives
@@ -16,7 +16,7 @@ class Settings:
     max_num_batched_tokens: of an engine that does not report it, for rules that need it.
     """
 
-    rule: Sizing
+    rule: ObjectivesRule
     objectives: Objectives
     bounds: Bounds
     max_num_batched_tokens: int
@@ -27,11 +27,11 @@ class Tick:
     """Recorded decision on a service with objectives, with its inputs. state: before the decision."""
 
     settings: Settings
-    state: SizingState
+    state: ObjectivesState
     seen: Observation
     decision: Decision
 
-    def step(self) -> tuple[Decision, SizingState]:
+    def step(self) -> tuple[Decision, ObjectivesState]:
         """Decide again; also returns the state after the decision."""
         settings = self.settings
         return settings.rule.decide(settings.objectives, settings.bounds, self.seen, self.state)
