@@ -17,7 +17,7 @@ SUFFIXES = {
 }
 # Code that sets the metrics of each list.
 SOURCES = {
-    gateway: ["gateway/telemetry/metrics.py"],
+    gateway: ["gateway/telemetry/adapter_metrics.py", "gateway/telemetry/metrics.py"],
     operator: [
         "controller/adapters/metrics.py",
         "controller/process/metrics.py",

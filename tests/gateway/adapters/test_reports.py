@@ -96,7 +96,9 @@ def test_adapters_of_one_namespace_leave_series_to_those_of_others():
     for service in ("party/x", "party/y", "party/z", "others/chat"):
         namespace = service.partition("/")[0]
         for n in range(300):
-            metrics.count_adapter_request(Adapter(namespace, f"a{n}", f"a{n}", 0, service, version))
+            metrics.adapters.count_request(
+                Adapter(namespace, f"a{n}", f"a{n}", 0, service, version)
+            )
     (family,) = metrics.metric_set.counter(metric_specs.ADAPTER_REQUESTS).collect()
     named = Counter(
         sample.labels["service"]

@@ -53,7 +53,7 @@ class RequestTelemetry:
         self._metrics.requests.labels(service).inc()
         if target.adapter is not None:
             line.adapter = target.adapter.engine_name
-            self._metrics.count_adapter_request(target.adapter)
+            self._metrics.adapters.count_request(target.adapter)
         if target.model_route:
             self._metrics.model_route_requests.labels(target.model_route, service).inc()
 

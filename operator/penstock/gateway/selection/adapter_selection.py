@@ -96,7 +96,7 @@ class AdapterSelector:
         if not self._is_missed:
             self._is_missed = True
             self._stats.misses += 1
-            self._state.metrics.count_adapter_miss(self._adapter)
+            self._state.metrics.adapters.count_miss(self._adapter)
 
     @contextmanager
     def waiting_for_room(self) -> Iterator[None]:
@@ -110,7 +110,7 @@ class AdapterSelector:
         with (
             self._waiting(),
             self._stats.hold_waiting(),
-            state.metrics.adapter_waiting(adapter),
+            state.metrics.adapters.waiting(adapter),
             state.adapters.polls.wait(adapter.service),
         ):
             yield

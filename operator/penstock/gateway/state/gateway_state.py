@@ -116,7 +116,7 @@ class GatewayState:
 
     def _note_adapter_load(self, adapter: Adapter, took_s: float, is_failed: bool) -> None:
         self.stats.adapters.get(adapter).count_load(took_s, is_failed=is_failed)
-        self.metrics.count_adapter_load(adapter, took_s, is_failed=is_failed)
+        self.metrics.adapters.count_load(adapter, took_s, is_failed=is_failed)
 
     def _note_ejection(self, pod: str) -> None:
         services = self.snapshots.current.services

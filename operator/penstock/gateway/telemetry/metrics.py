@@ -1,21 +1,16 @@
 """The gateway's Prometheus metrics. Label service: "namespace/name", empty while it is not known."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Set
 
 from penstock.clients.metrics.process import ProcessMetrics
-from penstock.gateway.limits.shared_limit import Allocation, SharedLimit
 from penstock.gateway.request_lifecycle.timeline import Interval, seconds_by_phase
-from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.stats.request_ending import RequestOutcome
+from penstock.gateway.telemetry.adapter_metrics import AdapterMetrics
 from penstock.observability.metrics import gateway as specs
 from penstock_engine.telemetry.exposition import exemplar
 
 SERVICE_COUNTS = (
     specs.REQUESTS, specs.REJECTIONS, specs.RETRIES, specs.DISCONNECTS, specs.EJECTIONS, specs.WAIT_S,
-)  # fmt: skip
-ADAPTER_COUNTERS = (
-    specs.ADAPTER_REQUESTS, specs.ADAPTER_MISSES, specs.ADAPTER_LOADS, specs.ADAPTER_LOAD_FAILURES,
 )  # fmt: skip
 OBJECTIVE_COUNTERS = specs.OBJECTIVE_REQUESTS, specs.OBJECTIVE_MISSES
 
@@ -53,14 +48,7 @@ class Metrics(ProcessMetrics):
         self.held_answer_bytes = made.gauge(specs.HELD_ANSWER_BYTES)
         self.loop_lag_s = made.gauge(specs.LOOP_LAG_S)
         self.draining = made.gauge(specs.DRAINING)
-        self._adapter_requests = made.counter(specs.ADAPTER_REQUESTS)
-        self._adapter_misses = made.counter(specs.ADAPTER_MISSES)
-        self._adapter_loads = made.counter(specs.ADAPTER_LOADS)
-        self._adapter_load_failures = made.counter(specs.ADAPTER_LOAD_FAILURES)
-        self._adapter_waiting = made.gauge(specs.ADAPTER_WAITING)
-        self._adapter_load_s = made.histogram(specs.ADAPTER_LOAD_S)
-        self._labelled_adapters: dict[tuple[str, str], Allocation] = {}
-        self._adapter_series = SharedLimit(specs.MAX_ADAPTERS)
+        self.adapters = AdapterMetrics(made)
         self._phase_s = made.histogram(specs.PHASE_S)
         self._request_s = made.histogram(specs.REQUEST_S)
         self._tpot_s = made.histogram(specs.TPOT_S)
@@ -101,43 +89,6 @@ class Metrics(ProcessMetrics):
         total_s = intervals[-1].end_s - intervals[0].start_s
         self._request_s.labels(service).observe(total_s, trace_labels)
 
-    def count_adapter_request(self, adapter: Adapter) -> None:
-        """Count a request that arrived for an adapter."""
-        self._adapter_requests.labels(*self._adapter_labels(adapter)).inc()
-
-    def count_adapter_miss(self, adapter: Adapter) -> None:
-        """Count a request for an adapter that no engine had in memory."""
-        self._adapter_misses.labels(*self._adapter_labels(adapter)).inc()
-
-    def count_adapter_load(self, adapter: Adapter, took_s: float, *, is_failed: bool) -> None:
-        """Count a load that has ended."""
-        counter = self._adapter_load_failures if is_failed else self._adapter_loads
-        counter.labels(*self._adapter_labels(adapter)).inc()
-        self._adapter_load_s.labels(adapter.service).observe(took_s)
-
-    @contextmanager
-    def adapter_waiting(self, adapter: Adapter) -> Iterator[None]:
-        """Count a request that waits for a load while the block runs."""
-        gauge = self._adapter_waiting.labels(*self._adapter_labels(adapter))
-        gauge.inc()
-        try:
-            yield
-        finally:
-            gauge.dec()
-
-    def _adapter_labels(self, adapter: Adapter) -> tuple[str, str]:
-        """The service and the name of an adapter; of the first of each service, to bound the series."""
-        labels = adapter.service, adapter.name
-        if labels in self._labelled_adapters:
-            return labels
-        allocation = Allocation(self._adapter_series, adapter.service)
-        if allocation.take(1):
-            self._labelled_adapters[labels] = allocation
-        else:
-            labels = adapter.service, specs.OTHER_ADAPTERS
-        self.metric_set.create_series(ADAPTER_COUNTERS, service=labels[0], adapter=labels[1])
-        return labels
-
     def remove_stale_series(
         self,
         revisions: Mapping[str, Set[str]],
@@ -148,8 +99,7 @@ class Metrics(ProcessMetrics):
 
         revisions: by the service "namespace/name". adapters: each with its service.
         """
-        for labels in self._labelled_adapters.keys() - set(adapters):
-            self._labelled_adapters.pop(labels).release()
+        self.adapters.release_others(adapters)
 
         def is_stale(labels: Mapping[str, str]) -> bool:
             # An empty service counts requests that named no known model, an empty revision those that
