@@ -4,7 +4,8 @@ Read in this order:
 
     sequence         tokens and blocks of a request; sampling, constraint, noise: how tokens are drawn
     step             what one forward pass computes, and its results
-    scheduler        adds, schedules, completes and ends sequences; scheduler_config: its limits
+    scheduler        adds, schedules, completes and ends sequences; scheduler_config: its limits;
+                     chunks: the part of a step that each running sequence gets
     scheduler_state  the sequences that run or wait; waiting_queue, priority_list: in which order
     kv_cache         cache: block tables and prefixes; blocks, host_tier: the blocks on the device and in
                      host memory; offload_policy: whether one is copied between the two or computed again

@@ -16,6 +16,7 @@ sequence that outgrows it ends with reason "length".
 
 from collections.abc import Iterable, Mapping
 
+from penstock_engine.core.chunks import Chunk, running_chunks, to_scheduled
 from penstock_engine.core.events import Failure, FinishReason, TokenEvent
 from penstock_engine.core.in_flight_steps import InFlightSteps
 from penstock_engine.core.prefill_budget import PrefillBudget
@@ -24,14 +25,10 @@ from penstock_engine.core.scheduler_state import SchedulerState
 from penstock_engine.core.sequence import Sequence, Status
 from penstock_engine.core.speculation.planner import DraftPlanner, Speculation
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.core.step import PENDING_TOKEN, ScheduledSequence, SequenceOutput, Step
+from penstock_engine.core.step import ScheduledSequence, SequenceOutput, Step
 from penstock_engine.core.stop_check import append_until_stop
 
 EMPTY_OUTPUT = SequenceOutput()
-
-# A sequence, the position at which its part of a step starts, and the number of tokens of that part. A
-# plain tuple, because one is created for each sequence in each step.
-Chunk = tuple[Sequence, int, int]
 
 
 class Scheduler:
@@ -130,7 +127,9 @@ class Scheduler:
         # After admission: drafts of many streams could take the whole budget, step after step.
         scheduled: list[ScheduledSequence] = []
         for chunk in chunks:
-            scheduled.append(self._to_scheduled(chunk, min(budget, max_drafts)))
+            most = min(budget, max_drafts)
+            drafts = self._drafts.propose(chunk[0], chunk[2], most) if most else ()
+            scheduled.append(to_scheduled(chunk, drafts))
             budget -= scheduled[-1].max_num_drafts
         if not scheduled:
             return None
@@ -204,78 +203,8 @@ class Scheduler:
     def _running_chunks(
         self, ahead_of: Mapping[str, ScheduledSequence], now: float
     ) -> tuple[list[Chunk], int] | None:
-        """Chunks of the running sequences within the budget, and the rest of the budget.
-
-        Decoding sequences come first, each with its one token; prefills share the rest in their
-        order. Every chunk has blocks for all tokens of its sequence. Only decoding sequences need
-        new blocks, as a prefill was admitted with all of its own, so no sequence that already has
-        a chunk is preempted.
-
-        ahead_of: the sequences of the step in flight. Returns None if blocks are missing that this
-        step may free; without a step in flight the last sequences are preempted instead.
-        """
-        budget = self.token_budget
-        block_size = self.config.block_size
-        all_running = self._state.running
-        chunks: list[Chunk] = []
-        prefills: list[Chunk] = []
-        index = 0
-        while index < len(all_running) and budget > 0:
-            sequence = all_running[index]
-            index += 1
-            start, length = sequence.num_computed_tokens, len(sequence.tokens)
-            if ahead_of and (before := ahead_of.get(sequence.request_id)) is not None:
-                if before.is_sampled and self._ends_with_next(sequence):
-                    continue
-                start = before.end
-                length += before.is_sampled
-            has_blocks = length <= len(sequence.block_table) * block_size
-            if not has_blocks and not self._cache.grow(sequence, length):
-                if ahead_of:
-                    return None
-                if not self._state.grow_or_preempt(sequence, now):
-                    continue
-            if length - start > 1:
-                prefills.append((sequence, start, length - start))
-            else:
-                chunks.append((sequence, start, 1))
-                budget -= 1
-        return chunks, add_prefills(chunks, prefills, budget)
-
-    def _ends_with_next(self, sequence: Sequence) -> bool:
-        """Whether the next token is the last one of the sequence because of a length limit."""
-        num_tokens = len(sequence.tokens) + 1
-        most = sequence.num_prompt_tokens + sequence.sampling.max_tokens
-        return num_tokens >= min(most, self._max_num_tokens)
-
-    def _to_scheduled(self, chunk: Chunk, max_drafts: int) -> ScheduledSequence:
-        sequence, start, num_tokens = chunk
-        drafts: tuple[int, ...] = ()
-        num_runner_drafts = 0
-        if max_drafts:
-            proposed = self._drafts.propose(sequence, num_tokens, max_drafts)
-            if isinstance(proposed, int):
-                num_runner_drafts = proposed
-            else:
-                drafts = proposed
-        tokens = sequence.tokens
-        end = start + num_tokens
-        return ScheduledSequence(
-            sequence.request_id,
-            start,
-            (*tokens[start:end], *drafts) if start < len(tokens) else PENDING_TOKEN,
-            tuple(sequence.block_table),
-            end >= len(tokens),
-            sequence.sampling,
-            tokens,
-            sequence.num_prompt_tokens,
-            sequence.ending_token_ids,
-            sequence.constraint,
-            sequence.adapter,
-            len(drafts),
-            num_runner_drafts,
-            sequence.wants_prompt_logprobs,
-        )
+        """Chunks of the running sequences and the rest of the budget, as chunks.running_chunks says."""
+        return running_chunks(self._state, self.token_budget, ahead_of, now)
 
     def _append(
         self, sequence: Sequence, scheduled: ScheduledSequence, output: SequenceOutput, now: float
@@ -323,17 +252,3 @@ class Scheduler:
     ) -> TokenEvent:
         self._state.remove(sequence)
         return TokenEvent.of(sequence, now, finish_reason=reason, failure=failure)
-
-
-def add_prefills(chunks: list[Chunk], prefills: Iterable[Chunk], budget: int) -> int:
-    """Add a chunk for each prefill until the budget is spent. Returns the rest of the budget.
-
-    prefills: sequence, first position and number of tokens without keys and values.
-    """
-    for sequence, start, num_behind in prefills:
-        if budget <= 0:
-            break
-        num_tokens = num_behind if num_behind < budget else budget
-        chunks.append((sequence, start, num_tokens))
-        budget -= num_tokens
-    return budget

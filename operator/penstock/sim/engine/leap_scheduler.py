@@ -12,8 +12,9 @@ from functools import cache
 
 from penstock.sim.engine.block_counter import BlockCounter
 from penstock.sim.engine.leap import MAX_ITERATIONS
+from penstock_engine.core.chunks import Chunk, add_prefills
 from penstock_engine.core.prefill_budget import PrefillBudget
-from penstock_engine.core.scheduler import Chunk, Scheduler, add_prefills
+from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import ScheduledSequence, SequenceOutput, Step
