@@ -31,7 +31,7 @@ from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation.config import SpeculationConfig
 from penstock_engine.execution.runner import Runner
 from penstock_engine.execution.runner_config import RunnerConfig
-from penstock_engine.loop import EngineLoop, StepReport
+from penstock_engine.loop.engine_loop import EngineLoop, StepReport
 from penstock_engine.lora.checkpoint import Adapter, Factors
 
 VOCAB_SIZE, BAD_TOKEN = 64, 62

@@ -19,7 +19,8 @@ from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.execution.runner import Runner
 from penstock_engine.execution.runner_config import RunnerConfig
-from penstock_engine.loop import EngineLoop, StepHandle, StepReport
+from penstock_engine.loop.engine_loop import EngineLoop, StepReport
+from penstock_engine.loop.in_flight_runs import StepHandle
 
 SIZES = {"block_size": 8, "max_num_seqs": 6, "max_num_batched_tokens": 40, "max_model_len": 128}
 EOS = 63

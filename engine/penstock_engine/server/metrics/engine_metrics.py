@@ -17,7 +17,7 @@ from penstock_engine.contract import metric_specs
 from penstock_engine.contract.metric_types import MetricSpec, token_buckets
 from penstock_engine.core.events import FinishReason, TokenEvent
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.loop import StepReport
+from penstock_engine.loop.engine_loop import StepReport
 from penstock_engine.machine.device import GpuReading, gpu_readings, resident_bytes
 from penstock_engine.memory.plan import MemoryPlan
 from penstock_engine.models.step_cost import StepCostModel

@@ -9,58 +9,24 @@ completes, reports and schedules while the device computes.
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from penstock_engine.core.errors import RunnerDiedError
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.core.step import ScheduledSequence, SequenceOutput, Step
+from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.loop.in_flight_runs import InFlightRuns, StepRunner
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-# A single bad request is isolated within its step. If all sequences fail in this many consecutive steps,
-# the device or the model is assumed to be broken.
-MAX_CONSECUTIVE_FAILURES = 3
-
-
-class StepHandle(Protocol):
-    """Handle of a step that has been launched on the runner."""
-
-    def wait(self) -> dict[str, SequenceOutput]:
-        """Wait for the outputs of the step, by request id. Raises RunnerDiedError."""
-        ...
-
-
-class StepRunner(Protocol):
-    """Computes steps, in the order of launching."""
-
-    @property
-    def depth(self) -> int:
-        """Number of steps that may be launched before the first of them has finished: 1 or 2."""
-        ...
-
-    def launch(self, step: Step) -> StepHandle:
-        """Start computing a step after those launched before. Raises RunnerDiedError."""
-        ...
-
-
-@dataclass(slots=True)
-class _InFlight:
-    """A step in flight. results: to wait for; None if it or the step before it has failed."""
-
-    step: Step
-    results: StepHandle | None
-    started_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +84,6 @@ class EngineLoop:
         on_step: Callable[[StepReport], None],
     ) -> None:
         self._scheduler = scheduler
-        self._runner: StepRunner | None = runner
         self._clock = clock
         self._on_step = on_step
         self._inbox: SimpleQueue[Message] = SimpleQueue()
@@ -126,8 +91,7 @@ class EngineLoop:
         self._is_stopping = False
         self._runner_died = False
         self._has_ended = False
-        self._num_failures = 0
-        self._in_flight: deque[_InFlight] = deque()
+        self._steps = InFlightRuns(runner, scheduler.is_alive, clock)
         self._completed_s = 0.0
         self._thread = threading.Thread(target=self._serve, name="engine-loop", daemon=True)
 
@@ -175,7 +139,7 @@ class EngineLoop:
         def release_runner() -> None:
             assert not self._scheduler.has_work, "a sequence would lose its keys and values"
             self._scheduler.reset_prefix_cache()
-            self._runner = None
+            self._steps.runner = None
 
         return self._enqueue_call(release_runner)
 
@@ -186,13 +150,13 @@ class EngineLoop:
         """
 
         def load_runner() -> None:
-            self._runner = load()
+            self._steps.runner = load()
 
         return self._enqueue_call(load_runner)
 
     def call_runner(self, function: Callable[[Any], T]) -> Future[T]:
         """Call `function` with the runner between two steps. Thread-safe, does not wait."""
-        return self._enqueue_call(lambda: function(self._runner))
+        return self._enqueue_call(lambda: function(self._steps.runner))
 
     def stats(self) -> SchedulerStats:
         """Scheduler statistics of the last report."""
@@ -255,88 +219,32 @@ class EngineLoop:
         if step is None:
             self._complete_oldest()
             return
-        runner = self._runner
-        assert runner is not None, "a sequence was submitted to a suspended loop"
-        launched = self._launch(runner, step)
-        self._in_flight.append(launched)
-        if launched.results is None:
+        if not self._steps.launch(step):
             self._complete_all()
-        elif len(self._in_flight) >= runner.depth:
+        elif self._steps.is_full:
             self._complete_oldest()
 
-    def _launch(self, runner: StepRunner, step: Step) -> _InFlight:
-        started_s = self._clock()
-        try:
-            return _InFlight(step, runner.launch(step), started_s)
-        except RunnerDiedError:
-            raise
-        except Exception:
-            logger.exception("a step of %d sequences failed", len(step.sequences))
-            return _InFlight(step, None, started_s)
-
     def _complete_all(self) -> None:
-        while self._in_flight:
+        while self._steps.in_flight:
             self._complete_oldest()
 
     def _complete_oldest(self) -> None:
         """Complete the oldest step in flight, if there is one."""
-        if not self._in_flight:
+        computed = self._steps.wait_for_oldest()
+        if computed is None:
             return
-        oldest = self._in_flight.popleft()
-        sampled, failed = self._results(oldest)
+        step = computed.step
         now = self._clock()
-        events = self._scheduler.fail(failed, "step_failed", now)
-        events += self._scheduler.complete(oldest.step, sampled, now)
-        if failed:
+        events = self._scheduler.fail(computed.failed, "step_failed", now)
+        events += self._scheduler.complete(step, computed.outputs, now)
+        if computed.failed:
             self._scheduler.check()
-        started_s = max(oldest.started_s, self._completed_s)
-        self._report(events, oldest.step.num_tokens, started_s, oldest.step.sequences)
+        started_s = max(computed.started_s, self._completed_s)
+        self._report(events, step.num_tokens, started_s, step.sequences)
         self._completed_s = now
-        if self._num_failures >= MAX_CONSECUTIVE_FAILURES:
-            raise RuntimeError(f"{self._num_failures} steps in a row failed entirely")
-        if self._in_flight and self._in_flight[0].results is None:
+        self._steps.check()
+        if self._steps.has_failed_oldest:
             self._complete_oldest()
-
-    def _results(self, oldest: _InFlight) -> tuple[dict[str, SequenceOutput], list[str]]:
-        """Wait for a step. Returns its outputs, and the ids of requests that failed.
-
-        A failed step is run again, one sequence at a time. So is the step launched after it, because
-        it used the tokens that the failed one should have sampled.
-        """
-        if oldest.results is not None:
-            try:
-                sampled = oldest.results.wait()
-            except RunnerDiedError:
-                raise
-            except Exception:
-                logger.exception("a step of %d sequences failed", len(oldest.step.sequences))
-            else:
-                self._num_failures = 0
-                return sampled, []
-            for later in self._in_flight:
-                later.results = None
-        return self._one_by_one(oldest.step)
-
-    def _one_by_one(self, step: Step) -> tuple[dict[str, SequenceOutput], list[str]]:
-        """Run a step again, one sequence at a time; returns the same as `_results`.
-
-        Sequences that have ended meanwhile are skipped, as their blocks may belong to others.
-        """
-        assert self._runner is not None
-        sampled: dict[str, SequenceOutput] = {}
-        failed: list[str] = []
-        alive = [s.with_sampled_token() for s in step.sequences if self._scheduler.is_alive(s)]
-        for scheduled in alive:
-            try:
-                sampled |= self._runner.launch(Step((scheduled,))).wait()
-            except RunnerDiedError:
-                raise
-            except Exception:
-                logger.exception("a step of one sequence failed")
-                failed.append(scheduled.request_id)
-        if alive:
-            self._num_failures = self._num_failures + 1 if len(failed) == len(alive) else 0
-        return sampled, failed
 
     def _report(
         self,

@@ -1,0 +1,1 @@
+"""The thread of the engine: schedules steps, runs them, and reports their events."""
