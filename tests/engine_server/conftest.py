@@ -11,7 +11,6 @@ import pytest
 from tests.engine_server import launched_engine
 
 from penstock_engine.core.scheduler import Scheduler
-from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.machine.device import DeviceMemory
 from penstock_engine.memory.plan import plan_memory
@@ -20,6 +19,7 @@ from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.adapters.registry import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import AsyncEngine
+from penstock_engine.server.configs import scheduler_config
 from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.metrics.engine_metrics import EngineMetrics
 from penstock_engine.text.tokens import Tokenizer
@@ -101,17 +101,7 @@ async def serve_runner(model_dir: Path) -> AsyncIterator[ServeRunner]:
         )
         memory_plan = plan_memory(config, device_name="cpu", memory=DeviceMemory(1 << 40))
         metrics = EngineMetrics("small", config, memory_plan)
-        scheduler = Scheduler(
-            SchedulerConfig(
-                max_num_seqs=memory_plan.max_num_seqs,
-                max_num_batched_tokens=memory_plan.max_num_batched_tokens,
-                max_model_len=64,
-                block_size=16,
-                num_blocks=16,
-                policy=config.scheduling_policy,
-                max_num_queued_seqs=config.max_num_queued_reqs,
-            )
-        )
+        scheduler = Scheduler(scheduler_config(config, memory_plan))
         engines.append(
             AsyncEngine(
                 scheduler, SyncRunner(load()), metrics, frozenset(), lambda: SyncRunner(load())

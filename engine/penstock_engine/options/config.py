@@ -247,6 +247,11 @@ class EngineConfig:
         return MEMORY_UTILIZATION if given is None else given
 
     @property
+    def max_adapters(self) -> int:
+        """Number of adapters that may run at once."""
+        return self.max_loras if self.enable_lora else 0
+
+    @property
     def max_host_loras(self) -> int:
         """Number of adapters in host memory, running ones included."""
         return max(self.max_loras, self.max_cpu_loras or 0)
@@ -255,6 +260,11 @@ class EngineConfig:
     def has_draft_head(self) -> bool:
         config = self.speculative_config
         return config is not None and config.method == "eagle"
+
+    @property
+    def draft_method(self) -> Literal["draft_model", "eagle"]:
+        """Kind of the weights in draft_model_dir, if there are any."""
+        return "eagle" if self.has_draft_head else "draft_model"
 
     @property
     def num_drafts(self) -> int:

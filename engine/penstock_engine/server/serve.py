@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.core.scheduler import Scheduler
-from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.execution.runner import Runner
-from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.lora.base_model import BaseModel, recorded_names
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.machine import device
@@ -21,6 +19,7 @@ from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.adapters.folders import trusted_folder
 from penstock_engine.server.adapters.registry import AdapterRegistry
 from penstock_engine.server.async_engine import AsyncEngine
+from penstock_engine.server.configs import runner_config, scheduler_config
 from penstock_engine.server.handlers.response_store import ResponseStore
 from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.listen import listen
@@ -53,7 +52,7 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
     defaults = generation_defaults(
         config.model_dir, options.generation_config, options.override_generation_config
     )
-    scheduler = Scheduler(_scheduler_config(config, memory_plan))
+    scheduler = Scheduler(scheduler_config(config, memory_plan))
     grammars = _grammars(tokenizer, memory_plan)
     metrics = EngineMetrics(options.served_model_names[0], config, memory_plan)
     startup_timer.end_phase("config")
@@ -62,12 +61,11 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
     in_memory: dict[str, Adapter] = {}
 
     def load(on_weights: Callable[[], None] = lambda: None) -> Runner:
-        runner = _load(
-            config,
-            memory_plan,
-            on_weights,
-            lambda: engine.report_runner_death(),
-            metrics.set_cpu_threads,
+        runner = Runner.load(
+            runner_config(config, memory_plan),
+            on_weights=on_weights,
+            on_rank_exit=lambda: engine.report_runner_death(),
+            on_threads=metrics.set_cpu_threads,
         )
         if config.enable_lora:
             targets.update(runner.adapters.targets)
@@ -164,51 +162,3 @@ def _tracer(endpoint: str | None) -> "Tracer | None":
     from penstock_engine.server.generation.tracing import Tracer  # takes a second and megabytes
 
     return Tracer(endpoint)
-
-
-def _scheduler_config(config: EngineConfig, memory_plan: MemoryPlan) -> SchedulerConfig:
-    return SchedulerConfig(
-        max_num_seqs=memory_plan.max_num_seqs,
-        max_num_batched_tokens=memory_plan.max_num_batched_tokens,
-        max_model_len=memory_plan.max_model_len,
-        block_size=memory_plan.block_size,
-        num_blocks=memory_plan.num_blocks,
-        prefix_caching=config.enable_prefix_caching,
-        max_num_queued_seqs=config.max_num_queued_reqs,
-        policy=config.scheduling_policy,
-        speculation=config.speculative_config,
-        num_host_blocks=memory_plan.num_host_blocks,
-        max_adapters=config.max_loras if config.enable_lora else 0,
-        window_tokens=memory_plan.window_tokens,
-    )
-
-
-def _load(
-    config: EngineConfig,
-    memory_plan: MemoryPlan,
-    on_weights: Callable[[], None],
-    on_rank_exit: Callable[[], None],
-    on_threads: Callable[[int], None],
-) -> Runner:
-    runner_config = RunnerConfig(
-        model_dir=config.model_dir,
-        device=memory_plan.device,
-        dtype=memory_plan.dtype,
-        num_blocks=memory_plan.num_blocks,
-        block_size=memory_plan.block_size,
-        max_num_seqs=memory_plan.max_num_seqs,
-        max_num_batched_tokens=memory_plan.max_num_batched_tokens,
-        max_model_len=memory_plan.max_model_len,
-        draft_model_dir=config.draft_model_dir,
-        draft_method="eagle" if config.has_draft_head else "draft_model",
-        num_host_blocks=memory_plan.num_host_blocks,
-        max_adapters=config.max_loras if config.enable_lora else 0,
-        quantization=config.quantization,
-        layout=config.layout,
-        kv_dtype=memory_plan.kv_dtype,
-        async_scheduling=config.async_scheduling,
-        enforce_eager=config.enforce_eager,
-    )
-    return Runner.load(
-        runner_config, on_weights=on_weights, on_rank_exit=on_rank_exit, on_threads=on_threads
-    )

@@ -48,7 +48,7 @@ class EngineMetrics:
             specs += metric_specs.SPECULATION_METRICS
             positions = range(speculation.num_speculative_tokens)
             values[metric_specs.SPEC_ACCEPTED_BY_POSITION.name] = tuple(map(str, positions))
-        self._max_adapters = config.max_loras if config.enable_lora else 0
+        self._max_adapters = config.max_adapters
         if config.enable_lora:
             specs += metric_specs.ADAPTER_METRICS
             values |= {spec.name: () for spec in metric_specs.ADAPTER_METRICS}
