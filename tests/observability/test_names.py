@@ -9,6 +9,7 @@ from penstock.observability.alerts import groups
 from penstock.observability.alerts.rules import Record
 from penstock.observability.dashboards.promql import labels_of
 from penstock.observability.metrics import gateway, operator
+from penstock_engine.contract import feature_metric_specs as features
 from penstock_engine.contract import metric_specs as engine
 
 NAME = re.compile(r"\b(?:penstock|vllm)[_:][a-z0-9_:]+")
@@ -17,8 +18,8 @@ GROUPING = re.compile(r"\b(?:by|on|group_left) \(([^)]*)\)")
 
 RULES = [rule for group in groups.GROUPS for rule in group.rules]
 SPECS = (
-    *operator.METRICS, *gateway.METRICS, *engine.METRICS, *engine.ADAPTER_METRICS,
-    *engine.OFFLOADING_METRICS, *engine.CPU_METRICS, *engine.GPU_METRICS, *engine.SPECULATION_METRICS,
+    *operator.METRICS, *gateway.METRICS, *engine.METRICS, *features.ADAPTER_METRICS,
+    *features.OFFLOADING_METRICS, *features.CPU_METRICS, *features.GPU_METRICS, *features.SPECULATION_METRICS,
 )  # fmt: skip
 SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 RECORDED = {rule.name for rule in RULES if isinstance(rule, Record)}

@@ -1,4 +1,6 @@
-"""Specifications of the engine's metrics: name, type, labels and buckets, each defined only here.
+"""Specifications of the engine's metrics: name, type, labels and buckets, each defined only once.
+
+Those that only some engines expose are in feature_metric_specs.py.
 
 The `vllm:` metrics have vLLM's names, types, labels and buckets, so that tools made for vLLM work.
 """
@@ -24,12 +26,14 @@ WAITING_BY_REASON = gauge(
     "capacity; 'deferred' = deferred by transient constraints (LoRA budget, KV transfer, blocked "
     "status). Sum of all reasons equals vllm:num_requests_waiting.",
     extra_labels=("reason",),
+    values=("capacity", "deferred"),
 )
 SLEEP_STATE = gauge(
     "vllm:engine_sleep_state",
     "Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake; "
     "weights_offloaded = 1 means sleep level 1; discard_all = 1 means sleep level 2.",
     extra_labels=("sleep_state",),
+    values=("awake", "discard_all", "weights_offloaded"),
 )
 KV_USAGE = gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.")
 CACHE_CONFIG = gauge(
@@ -105,6 +109,7 @@ PROMPT_TOKENS_BY_SOURCE = counter(
     "vllm:prompt_tokens_by_source_total",
     "Number of prompt tokens by source.",
     extra_labels=("source",),
+    values=("external_kv_transfer", "local_cache_hit", "local_compute"),
 )
 PROMPT_TOKENS_CACHED = counter(
     "vllm:prompt_tokens_cached_total", "Number of cached prompt tokens (local + external)."
@@ -113,6 +118,7 @@ PROMPT_TOKENS_CACHED_BY_SOURCE = counter(
     "vllm:prompt_tokens_cached_by_source_total",
     "Number of cached prompt tokens by where their KV cache was.",
     extra_labels=("source",),
+    values=("device", "disk", "external_unspecified", "host", "p2p"),
 )
 GENERATION_TOKENS = counter(
     "vllm:generation_tokens_total", "Number of generation tokens processed."
@@ -121,11 +127,13 @@ REQUEST_SUCCESS = counter(
     "vllm:request_success_total",
     "Count of successfully processed requests.",
     extra_labels=("finished_reason",),
+    values=("abort", "error", "length", "repetition", "stop"),
 )
 ADMISSION_REJECTIONS = counter(
     "vllm:admission_rejections_total",
     "Requests refused before they were queued.",
     labels=("model_name", "reason"),
+    values=("max_num_queued_reqs", "max_num_queued_tokens"),
 )
 CORRUPTED = counter(
     "vllm:corrupted_requests_total",
@@ -201,16 +209,6 @@ PREFILL_COMPUTED = histogram(
     "vllm:request_prefill_kv_computed_tokens",
     "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
 )
-SPEC_DRAFTS = counter("vllm:spec_decode_num_drafts_total", "Number of spec decoding drafts.")
-SPEC_DRAFT_TOKENS = counter("vllm:spec_decode_num_draft_tokens_total", "Number of draft tokens.")
-SPEC_ACCEPTED_TOKENS = counter(
-    "vllm:spec_decode_num_accepted_tokens_total", "Number of accepted tokens."
-)
-SPEC_ACCEPTED_BY_POSITION = counter(
-    "vllm:spec_decode_num_accepted_tokens_per_pos_total",
-    "Accepted tokens per draft position.",
-    extra_labels=("position",),
-)
 FLOPS = counter(
     "vllm:estimated_flops_per_gpu_total",
     "Estimated number of floating point operations per GPU (for Model Flops Utilization "
@@ -242,12 +240,14 @@ REQUEST_TIMEOUTS = counter(
     "penstock:request_timeouts_total",
     "Requests whose deadline passed, by how far they were.",
     extra_labels=("phase",),
+    values=("decode", "prefill", "queued"),
 )
 STARTUP_SECONDS = gauge(
     "penstock:startup_seconds",
     "Seconds that each phase of the start took: import of the program, config (and tokenizer), "
     "weights, warm_up, listen.",
     extra_labels=("phase",),
+    values=("config", "import", "listen", "warm_up", "weights"),
 )
 KV_EXHAUSTED = counter(
     "penstock:kv_exhausted_total",
@@ -255,16 +255,7 @@ KV_EXHAUSTED = counter(
     "(reject), blocks whose contents were dropped (evict) or kept in host memory (offload), running "
     "requests that gave theirs up to compute them again (recompute).",
     extra_labels=("action",),
-)
-KV_COPY_CHOICES = counter(
-    "penstock:kv_copy_choices_total",
-    "Choices between copying a block and computing it again, with host memory for KV blocks: of "
-    "evicted blocks save or drop, of prefixes found in the host restore or compute; because it is "
-    "cheaper by what steps have taken, because that is still unmeasured, or as a probe of the price.",
-    extra_labels=(
-        "choice",
-        "reason",
-    ),
+    values=("evict", "offload", "recompute", "reject", "wait"),
 )
 DRAINING = gauge("penstock:draining", "1 while the engine finishes its requests and takes no more.")
 RESIDENT_MEMORY = gauge(
@@ -275,16 +266,12 @@ STRUCTURED_ANSWERS = counter(
     "Answers that a grammar constrains: complete (valid), incomplete (cut off by the length, a stop "
     "string or the client) or failed (a limit of the grammar was reached).",
     extra_labels=("outcome",),
+    values=("complete", "failed", "incomplete"),
 )
 TOOL_PARSE_FAILURES = counter(
     "penstock:tool_parse_failures_total",
     "Answers with a tool call that the request does not allow, that is cut off, or whose arguments "
     "are not JSON.",
-)
-
-CPU_THREADS = gauge(
-    "penstock:cpu_threads",
-    "Number of threads that compute steps on the CPU. Lower while other programs use its cores.",
 )
 
 METRICS: tuple[MetricSpec, ...] = (
@@ -300,77 +287,3 @@ METRICS: tuple[MetricSpec, ...] = (
     KV_EXHAUSTED, PREFILL_TOKENS_PENDING, BUSY_SECONDS, REQUEST_TIMEOUTS, STARTUP_SECONDS, DRAINING,
     RESIDENT_MEMORY, STRUCTURED_ANSWERS, TOOL_PARSE_FAILURES, MAX_SEQS, MAX_BATCHED_TOKENS,
 )  # fmt: skip
-
-LORA_INFO = gauge(
-    "vllm:lora_requests_info",
-    "Running stats on lora requests.",
-    labels=("max_lora", "running_lora_adapters", "waiting_lora_adapters"),
-)
-LORA_RESIDENT = gauge(
-    "penstock:lora_resident",
-    "1 while the adapter is in memory, 0 after it was evicted.",
-    extra_labels=("adapter",),
-)
-ADAPTER_REQUESTS = counter(
-    "penstock:adapter_requests_total",
-    "Requests that ended, by adapter and reason.",
-    extra_labels=(
-        "adapter",
-        "finished_reason",
-    ),
-)
-ADAPTER_TOKENS = counter(
-    "penstock:adapter_tokens_total",
-    "Prompt and generated tokens of requests that ended, by adapter.",
-    extra_labels=(
-        "adapter",
-        "kind",
-    ),
-)
-
-# Exposed only by an engine that serves adapters. A series exists from the first event of its adapter.
-ADAPTER_METRICS: tuple[MetricSpec, ...] = (
-    LORA_INFO, LORA_RESIDENT, ADAPTER_REQUESTS, ADAPTER_TOKENS,
-)  # fmt: skip
-
-# Exposed only by an engine with host memory for KV blocks. A series exists from its first choice.
-OFFLOADING_METRICS: tuple[MetricSpec, ...] = (KV_COPY_CHOICES,)
-
-# Exposed only by an engine that computes on the CPU.
-CPU_METRICS: tuple[MetricSpec, ...] = (CPU_THREADS,)
-
-GPU_MEMORY_USED = gauge(
-    "penstock:gpu_memory_used_bytes",
-    "Memory of the GPU that is in use, by any process. Of several GPUs only the first without NVML.",
-    extra_labels=("gpu",),
-)
-GPU_MEMORY_TOTAL = gauge(
-    "penstock:gpu_memory_total_bytes", "Memory of the GPU.", extra_labels=("gpu",)
-)
-GPU_UTILIZATION = gauge(
-    "penstock:gpu_utilization_ratio",
-    "Fraction of the last second or less in which a kernel ran on the GPU. Only with NVML.",
-    extra_labels=("gpu",),
-)
-
-# Exposed only by an engine that computes on GPUs. A series exists for each GPU that it sees.
-GPU_METRICS: tuple[MetricSpec, ...] = (GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_UTILIZATION)
-
-# Exposed only by an engine that speculates, as vLLM does.
-SPECULATION_METRICS: tuple[MetricSpec, ...] = (
-    SPEC_DRAFTS, SPEC_DRAFT_TOKENS, SPEC_ACCEPTED_TOKENS, SPEC_ACCEPTED_BY_POSITION,
-)  # fmt: skip
-
-# Values of labels by metric, so that every series exists from the start.
-LABEL_VALUES: dict[str, tuple[str, ...]] = {
-    KV_EXHAUSTED.name: ("evict", "offload", "recompute", "reject", "wait"),
-    WAITING_BY_REASON.name: ("capacity", "deferred"),
-    SLEEP_STATE.name: ("awake", "discard_all", "weights_offloaded"),
-    PROMPT_TOKENS_CACHED_BY_SOURCE.name: ("device", "disk", "external_unspecified", "host", "p2p"),
-    PROMPT_TOKENS_BY_SOURCE.name: ("external_kv_transfer", "local_cache_hit", "local_compute"),
-    REQUEST_SUCCESS.name: ("abort", "error", "length", "repetition", "stop"),
-    REQUEST_TIMEOUTS.name: ("decode", "prefill", "queued"),
-    STARTUP_SECONDS.name: ("config", "import", "listen", "warm_up", "weights"),
-    STRUCTURED_ANSWERS.name: ("complete", "failed", "incomplete"),
-    ADMISSION_REJECTIONS.name: ("max_num_queued_reqs", "max_num_queued_tokens"),
-}

@@ -39,7 +39,8 @@ class MetricSpec:
     """Specification of one metric.
 
     name: as exposed, with the suffix `_total` if vLLM has it. buckets: upper bounds of a histogram;
-    None: token_buckets of the maximum model length.
+    None: token_buckets of the maximum model length. values: those of the label that is not one of
+    LABELS, if they are known before the first event, so that every series exists from the start.
     """
 
     name: str
@@ -47,6 +48,7 @@ class MetricSpec:
     help: str
     labels: tuple[str, ...] = LABELS
     buckets: tuple[float, ...] | None = None
+    values: tuple[str, ...] = ()
 
 
 def gauge(
@@ -55,9 +57,10 @@ def gauge(
     *,
     labels: tuple[str, ...] = LABELS,
     extra_labels: tuple[str, ...] = (),
+    values: tuple[str, ...] = (),
 ) -> MetricSpec:
     """A gauge with the given labels, followed by extra_labels."""
-    return MetricSpec(name, "gauge", description, (*labels, *extra_labels))
+    return MetricSpec(name, "gauge", description, (*labels, *extra_labels), values=values)
 
 
 def counter(
@@ -66,9 +69,10 @@ def counter(
     *,
     labels: tuple[str, ...] = LABELS,
     extra_labels: tuple[str, ...] = (),
+    values: tuple[str, ...] = (),
 ) -> MetricSpec:
     """A counter with the given labels, followed by extra_labels."""
-    return MetricSpec(name, "counter", description, (*labels, *extra_labels))
+    return MetricSpec(name, "counter", description, (*labels, *extra_labels), values=values)
 
 
 def histogram(

@@ -13,6 +13,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
+from penstock_engine.contract import feature_metric_specs as features
 from penstock_engine.contract import metric_specs
 from penstock_engine.contract.metric_types import MetricSpec, token_buckets
 from penstock_engine.core.events import FinishReason, TokenEvent
@@ -38,34 +39,28 @@ REJECTED = {"queue_full": "max_num_queued_reqs"}
 
 
 class EngineMetrics:
-    """A registry with all metrics of `metric_specs` for this engine. All series exist from the start."""
+    """A registry with all metrics of this engine. All series whose labels are known exist from the start."""
 
     def __init__(self, model_name: str, config: EngineConfig, memory_plan: MemoryPlan) -> None:
         self.registry = CollectorRegistry()
         self._labels = {"engine": ENGINE_INDEX, "model_name": model_name}
-        specs, values = metric_specs.METRICS, dict(metric_specs.LABEL_VALUES)
-        if (speculation := config.speculative_config) is not None:
-            specs += metric_specs.SPECULATION_METRICS
-            positions = range(speculation.num_speculative_tokens)
-            values[metric_specs.SPEC_ACCEPTED_BY_POSITION.name] = tuple(map(str, positions))
+        specs = metric_specs.METRICS
+        if config.speculative_config is not None:
+            specs += features.SPECULATION_METRICS
         self._max_adapters = config.max_adapters
         if config.enable_lora:
-            specs += metric_specs.ADAPTER_METRICS
-            values |= {spec.name: () for spec in metric_specs.ADAPTER_METRICS}
+            specs += features.ADAPTER_METRICS
         if memory_plan.num_host_blocks:
-            specs += metric_specs.OFFLOADING_METRICS
-            values |= {spec.name: () for spec in metric_specs.OFFLOADING_METRICS}
+            specs += features.OFFLOADING_METRICS
         self._num_gpus = 0
         if memory_plan.device == "cpu":
-            specs += metric_specs.CPU_METRICS
+            specs += features.CPU_METRICS
         else:
             self._num_gpus = config.layout.num_ranks
-            specs += metric_specs.GPU_METRICS
-            values |= {spec.name: () for spec in metric_specs.GPU_METRICS}
-        self._metrics: dict[str, Any] = {
-            spec.name: self._make(spec, memory_plan.max_model_len, values.get(spec.name, ("",)))
-            for spec in specs
-        }
+            specs += features.GPU_METRICS
+        self._metrics = {spec.name: self._make(spec, memory_plan.max_model_len) for spec in specs}
+        for position in range(config.num_drafts):
+            self._child(features.SPEC_ACCEPTED_BY_POSITION, position=str(position))
         # On a CPU, sizes are summed over all ranks; on GPUs, `memory_plan` has those of the largest rank.
         num_parts = 1 if memory_plan.device == "cpu" else config.layout.num_ranks
         self._step_costs = StepCostModel(
@@ -90,10 +85,10 @@ class EngineMetrics:
         return render(self.registry, accept)
 
     def _observe_gpu(self, gpu: str, reading: GpuReading) -> None:
-        self._child(metric_specs.GPU_MEMORY_USED, gpu=gpu).set(reading.used_bytes)
-        self._child(metric_specs.GPU_MEMORY_TOTAL, gpu=gpu).set(reading.total_bytes)
+        self._child(features.GPU_MEMORY_USED, gpu=gpu).set(reading.used_bytes)
+        self._child(features.GPU_MEMORY_TOTAL, gpu=gpu).set(reading.total_bytes)
         if reading.utilization is not None:
-            self._child(metric_specs.GPU_UTILIZATION, gpu=gpu).set(reading.utilization)
+            self._child(features.GPU_UTILIZATION, gpu=gpu).set(reading.utilization)
 
     def set_startup(self, phases_s: Mapping[str, float]) -> None:
         for phase, seconds in phases_s.items():
@@ -101,7 +96,7 @@ class EngineMetrics:
 
     def set_cpu_threads(self, count: int) -> None:
         """Sets the number of CPU threads. Only for CPU engines. Thread-safe."""
-        self._child(metric_specs.CPU_THREADS).set(count)
+        self._child(features.CPU_THREADS).set(count)
 
     def set_draining(self) -> None:
         self._child(metric_specs.DRAINING).set(1)
@@ -113,11 +108,11 @@ class EngineMetrics:
 
     def set_adapter(self, name: str, *, in_memory: bool) -> None:
         """Sets whether an adapter is in memory. name: of a registered adapter."""
-        self._child(metric_specs.LORA_RESIDENT, adapter=name).set(in_memory)
+        self._child(features.LORA_RESIDENT, adapter=name).set(in_memory)
 
     def remove_adapter(self, name: str) -> None:
         """Removes the series of an adapter that is no longer registered."""
-        for spec in metric_specs.ADAPTER_METRICS:
+        for spec in features.ADAPTER_METRICS:
             if "adapter" in spec.labels:
                 self._metrics[spec.name].remove_by_labels(self._labels | {"adapter": name})
 
@@ -164,21 +159,21 @@ class EngineMetrics:
         )
         for position, (now_right, before_right) in enumerate(right):
             gained = now_right - before_right
-            self._child(metric_specs.SPEC_ACCEPTED_TOKENS).inc(gained)
-            self._child(metric_specs.SPEC_ACCEPTED_BY_POSITION, position=str(position)).inc(gained)
+            self._child(features.SPEC_ACCEPTED_TOKENS).inc(gained)
+            self._child(features.SPEC_ACCEPTED_BY_POSITION, position=str(position)).inc(gained)
         chosen_before = dict(before.copy_choices) if before else {}
         for choice, count in stats.copy_choices:
             gained = count - chosen_before.get(choice, 0)
-            self._child(
-                metric_specs.KV_COPY_CHOICES, choice=choice.action, reason=choice.reason
-            ).inc(gained)
+            self._child(features.KV_COPY_CHOICES, choice=choice.action, reason=choice.reason).inc(
+                gained
+            )
         if self._max_adapters:
             self._observe_adapters(stats)
         self._stats = stats
 
     def _observe_adapters(self, stats: SchedulerStats) -> None:
         """Sets vLLM's lora_requests_info: adapter names as labels, the current time as value."""
-        info = self._metrics[metric_specs.LORA_INFO.name]
+        info = self._metrics[features.LORA_INFO.name]
         info.clear()
         info.labels(
             max_lora=str(self._max_adapters),
@@ -225,12 +220,12 @@ class EngineMetrics:
             self._child(metric_specs.REQUEST_MAX_GENERATION_TOKENS).observe(longest, labels)
 
     def _observe_adapter_finished(self, event: TokenEvent, adapter: str, reason: str) -> None:
-        self._child(metric_specs.ADAPTER_REQUESTS, adapter=adapter, finished_reason=reason).inc()
+        self._child(features.ADAPTER_REQUESTS, adapter=adapter, finished_reason=reason).inc()
         for kind, count in (
             ("prompt", event.num_prompt_tokens),
             ("generation", event.num_output_tokens),
         ):
-            self._child(metric_specs.ADAPTER_TOKENS, adapter=adapter, kind=kind).inc(count)
+            self._child(features.ADAPTER_TOKENS, adapter=adapter, kind=kind).inc(count)
 
     def _observe_finished(self, event: TokenEvent, record: RequestRecord) -> None:
         assert event.scheduled_s is not None, "a sequence that ended well was never scheduled"
@@ -260,7 +255,7 @@ class EngineMetrics:
         own = {name: value for name, value in self._labels.items() if name in spec.labels}
         return self._metrics[spec.name].labels(**own, **labels)
 
-    def _make(self, spec: MetricSpec, max_model_len: int, values: tuple[str, ...]) -> Any:
+    def _make(self, spec: MetricSpec, max_model_len: int) -> Any:
         if spec.kind == "histogram":
             buckets = spec.buckets or token_buckets(max_model_len)
             metric: Any = Histogram(
@@ -271,11 +266,10 @@ class EngineMetrics:
             metric = Counter(name, spec.help, spec.labels, registry=self.registry)
         else:
             metric = Gauge(spec.name, spec.help, spec.labels, registry=self.registry)
-        if spec is not metric_specs.CACHE_CONFIG:
-            own = {name: value for name, value in self._labels.items() if name in spec.labels}
-            extra = [name for name in spec.labels if name not in own]
-            for value in values:
-                metric.labels(**own, **dict.fromkeys(extra, value))
+        own = {name: value for name, value in self._labels.items() if name in spec.labels}
+        extra = [name for name in spec.labels if name not in own]
+        for value in spec.values if extra else ("",):
+            metric.labels(**own, **dict.fromkeys(extra, value))
         return metric
 
 

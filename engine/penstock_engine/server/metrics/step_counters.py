@@ -1,5 +1,6 @@
 """The counters that follow the scheduler's statistics."""
 
+from penstock_engine.contract import feature_metric_specs as features
 from penstock_engine.contract import metric_specs
 from penstock_engine.contract.metric_types import MetricSpec
 
@@ -26,6 +27,6 @@ COUNTERS: tuple[tuple[MetricSpec, dict[str, str], str], ...] = (
     (metric_specs.KV_EXHAUSTED, {"action": "evict"}, "dropped_blocks"),
     (metric_specs.KV_EXHAUSTED, {"action": "offload"}, "saved_blocks"),
     (metric_specs.BUSY_SECONDS, {}, "busy_s"),
-    (metric_specs.SPEC_DRAFTS, {}, "drafts"),
-    (metric_specs.SPEC_DRAFT_TOKENS, {}, "draft_tokens"),
+    (features.SPEC_DRAFTS, {}, "drafts"),
+    (features.SPEC_DRAFT_TOKENS, {}, "draft_tokens"),
 )

@@ -7,7 +7,8 @@ configuration.
 from penstock.observability.alerts.conditions import Comparison, all_of
 from penstock.observability.alerts.rules import Alert, Group
 from penstock.observability.metrics.gateway import ADAPTER_LOAD_FAILURES
-from penstock_engine.contract.metric_specs import KV_USAGE, LORA_RESIDENT, PREEMPTED
+from penstock_engine.contract.feature_metric_specs import LORA_RESIDENT
+from penstock_engine.contract.metric_specs import KV_USAGE, PREEMPTED
 
 # Fraction of the KV blocks in use above which the caches count as full.
 FULL_KV_USAGE = 0.95

@@ -9,6 +9,7 @@ from penstock.observability.dashboards.panels import areas, fractions, logarithm
 from penstock.observability.dashboards.promql import ENGINES, SERVICES, WINDOW, ratio
 from penstock.observability.dashboards.rollout import phase_color
 from penstock.observability.metrics import gateway, operator_adapters
+from penstock_engine.contract import feature_metric_specs as features
 from penstock_engine.contract import metric_specs as engine
 
 ADAPTER = "{{service}} {{adapter}}"
@@ -31,7 +32,7 @@ def board() -> Board:
 
 
 def _memory() -> Row:
-    changes = f"changes({ENGINES.select(engine.LORA_RESIDENT)}[{WINDOW}])"
+    changes = f"changes({ENGINES.select(features.LORA_RESIDENT)}[{WINDOW}])"
     return Row(
         "Memory",
         (
@@ -39,13 +40,13 @@ def _memory() -> Row:
                 "Engines with the adapter",
                 "Engines that have each adapter in memory.",
                 units.Short,
-                (ENGINES.sum(engine.LORA_RESIDENT, "service, adapter"), ADAPTER),
+                (ENGINES.sum(features.LORA_RESIDENT, "service, adapter"), ADAPTER),
             ),
             series(
                 "Adapters in memory",
                 "Adapters that each engine has in memory.",
                 units.Short,
-                (ENGINES.sum(engine.LORA_RESIDENT, "pod"), "{{pod}}"),
+                (ENGINES.sum(features.LORA_RESIDENT, "pod"), "{{pod}}"),
             ),
             series(
                 "Loads and evictions",
@@ -68,7 +69,7 @@ def _use() -> Row:
                 "or the engine failed.",
                 units.RequestsPerSecond,
                 (
-                    ENGINES.rate(engine.ADAPTER_REQUESTS, "service, adapter, finished_reason"),
+                    ENGINES.rate(features.ADAPTER_REQUESTS, "service, adapter, finished_reason"),
                     f"{ADAPTER} {{{{finished_reason}}}}",
                 ),
             ),
@@ -77,7 +78,7 @@ def _use() -> Row:
                 "Prompt and generated tokens of requests that ended, by adapter.",
                 units.CountsPerSecond,
                 (
-                    ENGINES.rate(engine.ADAPTER_TOKENS, "service, adapter, kind"),
+                    ENGINES.rate(features.ADAPTER_TOKENS, "service, adapter, kind"),
                     f"{ADAPTER} {{{{kind}}}}",
                 ),
             ),

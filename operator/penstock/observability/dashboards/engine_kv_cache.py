@@ -6,6 +6,7 @@ from penstock.observability.dashboards.board import Row
 from penstock.observability.dashboards.engine_queries import POD, rate_by
 from penstock.observability.dashboards.panels import fractions, series
 from penstock.observability.dashboards.promql import ENGINES, ratio
+from penstock_engine.contract import feature_metric_specs as features
 from penstock_engine.contract import metric_specs as engine
 
 
@@ -65,7 +66,7 @@ def offloading() -> Row:
                 "engines with host memory for KV blocks (--kv-offloading-size).",
                 units.EventsPerSecond,
                 (
-                    ENGINES.rate(engine.KV_COPY_CHOICES, "service, choice, reason"),
+                    ENGINES.rate(features.KV_COPY_CHOICES, "service, choice, reason"),
                     "{{service}} {{choice}}: {{reason}}",
                 ),
             ).span(12),

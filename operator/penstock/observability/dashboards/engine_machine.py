@@ -6,6 +6,7 @@ from penstock.observability.dashboards.board import Row
 from penstock.observability.dashboards.engine_queries import POD
 from penstock.observability.dashboards.panels import fractions, series
 from penstock.observability.dashboards.promql import ENGINES
+from penstock_engine.contract import feature_metric_specs as features
 from penstock_engine.contract import metric_specs as engine
 
 
@@ -23,20 +24,20 @@ def machine() -> Row:
                 "GPU memory",
                 "Memory of each GPU that is in use, by any process, and all that it has.",
                 units.BytesIEC,
-                (ENGINES.sum(engine.GPU_MEMORY_USED, "pod, gpu"), f"{POD} {{{{gpu}}}} used"),
-                (ENGINES.sum(engine.GPU_MEMORY_TOTAL, "pod, gpu"), f"{POD} {{{{gpu}}}} total"),
+                (ENGINES.sum(features.GPU_MEMORY_USED, "pod, gpu"), f"{POD} {{{{gpu}}}} used"),
+                (ENGINES.sum(features.GPU_MEMORY_TOTAL, "pod, gpu"), f"{POD} {{{{gpu}}}} total"),
             ),
             fractions(
                 "GPU utilization",
                 "Fraction of the time in which a kernel ran on the GPU, by NVML.",
-                (ENGINES.sum(engine.GPU_UTILIZATION, "pod, gpu"), f"{POD} {{{{gpu}}}}"),
+                (ENGINES.sum(features.GPU_UTILIZATION, "pod, gpu"), f"{POD} {{{{gpu}}}}"),
             ),
             series(
                 "CPU threads",
                 "Threads that compute steps, of engines that compute on the CPU. Fewer while other "
                 "programs use its cores.",
                 units.Short,
-                (ENGINES.sum(engine.CPU_THREADS, "pod"), POD),
+                (ENGINES.sum(features.CPU_THREADS, "pod"), POD),
             ).span(12),
             series(
                 "Draining",

@@ -6,6 +6,7 @@ from penstock.observability.dashboards.board import Row
 from penstock.observability.dashboards.engine_queries import POD
 from penstock.observability.dashboards.panels import fractions, series
 from penstock.observability.dashboards.promql import ENGINES, ratio
+from penstock_engine.contract import feature_metric_specs as features
 from penstock_engine.contract import metric_specs as engine
 
 
@@ -50,8 +51,8 @@ def steps() -> Row:
 
 
 def speculation() -> Row:
-    drafts = ENGINES.rate(engine.SPEC_DRAFTS, "service")
-    accepted = ENGINES.rate(engine.SPEC_ACCEPTED_TOKENS, "service")
+    drafts = ENGINES.rate(features.SPEC_DRAFTS, "service")
+    accepted = ENGINES.rate(features.SPEC_ACCEPTED_TOKENS, "service")
     return Row(
         "Speculation",
         (
@@ -59,7 +60,7 @@ def speculation() -> Row:
                 "Accepted draft tokens",
                 "Fraction of the draft tokens that the model accepted. Only of engines that speculate.",
                 (
-                    ratio(accepted, ENGINES.rate(engine.SPEC_DRAFT_TOKENS, "service")),
+                    ratio(accepted, ENGINES.rate(features.SPEC_DRAFT_TOKENS, "service")),
                     "{{service}}",
                 ),
             ),
@@ -75,7 +76,7 @@ def speculation() -> Row:
                 "Fraction of the drafts whose token at this position was accepted. Only of engines that "
                 "speculate.",
                 (
-                    f"{ENGINES.rate(engine.SPEC_ACCEPTED_BY_POSITION, 'service, position')} / "
+                    f"{ENGINES.rate(features.SPEC_ACCEPTED_BY_POSITION, 'service, position')} / "
                     f"on (service) group_left () ({drafts} > 0)",
                     "{{service}} {{position}}",
                 ),

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping
 
 from penstock.observability.metrics import gateway, operator
 from penstock.observability.metrics.specs import MetricSpec
+from penstock_engine.contract import feature_metric_specs as features
 from penstock_engine.contract import metric_specs as engine
 from penstock_engine.contract.metric_types import MetricSpec as EngineMetricSpec
 
-# Bounds of those labels of the engine's metrics whose values LABEL_VALUES does not list, by metric and
+# Bounds of those labels of the engine's metrics whose values their specification does not list, by metric and
 # label. An empty metric name stands for all metrics.
 ENGINE_BOUNDS: Mapping[tuple[str, str], str] = {
     ("", "engine"): "0",
@@ -21,23 +22,21 @@ ENGINE_BOUNDS: Mapping[tuple[str, str], str] = {
     ("", "waiting_lora_adapters"): "one at a time",
     ("", "choice"): "save, drop, restore, compute",
     ("", "gpu"): "GPUs that the engine sees, by number",
-    (engine.KV_COPY_CHOICES.name, "reason"): "cheaper, unmeasured, probe",
-    (engine.ADAPTER_REQUESTS.name, "finished_reason"): ", ".join(
-        engine.LABEL_VALUES[engine.REQUEST_SUCCESS.name]
-    ),
+    (features.KV_COPY_CHOICES.name, "reason"): "cheaper, unmeasured, probe",
+    (features.ADAPTER_REQUESTS.name, "finished_reason"): ", ".join(engine.REQUEST_SUCCESS.values),
 }
 ENGINE_GROUPS: tuple[tuple[str, tuple[EngineMetricSpec, ...]], ...] = (
     ("", engine.METRICS),
-    ("Only of an engine that serves adapters:", engine.ADAPTER_METRICS),
-    ("Only of an engine with host memory for KV blocks:", engine.OFFLOADING_METRICS),
-    ("Only of an engine that computes on the CPU:", engine.CPU_METRICS),
-    ("Only of an engine that computes on GPUs:", engine.GPU_METRICS),
-    ("Only of an engine that speculates:", engine.SPECULATION_METRICS),
+    ("Only of an engine that serves adapters:", features.ADAPTER_METRICS),
+    ("Only of an engine with host memory for KV blocks:", features.OFFLOADING_METRICS),
+    ("Only of an engine that computes on the CPU:", features.CPU_METRICS),
+    ("Only of an engine that computes on GPUs:", features.GPU_METRICS),
+    ("Only of an engine that speculates:", features.SPECULATION_METRICS),
 )
 INTRODUCTION = """# Metrics
 
 Generated from `operator/penstock/observability/metrics/` and
-`engine/penstock_engine/contract/metric_specs.py` by `penstock docs`; do not edit.
+`engine/penstock_engine/contract/` by `penstock docs`; do not edit.
 
 All processes expose them at `/metrics`: operators at port 8081, gateways at port 8082, engines at the
 port that answers requests. Each label has a bounded number of values, and the series of a deleted service or
@@ -68,7 +67,7 @@ def _row(spec: MetricSpec) -> Row:
 def _engine_row(spec: EngineMetricSpec) -> Row:
     if spec is engine.CACHE_CONFIG:
         return spec.name, spec.kind, {"names of settings": "one for each engine"}, spec.help
-    listed = ", ".join(engine.LABEL_VALUES.get(spec.name, ()))
+    listed = ", ".join(spec.values)
     bounds = {
         name: ENGINE_BOUNDS.get((spec.name, name)) or ENGINE_BOUNDS.get(("", name)) or listed
         for name in spec.labels
