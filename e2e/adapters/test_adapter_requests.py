@@ -18,13 +18,13 @@ from tests.support.cluster.adapted_service import (
 )
 from tests.support.cluster.adapter_folders import make_folders
 from tests.support.cluster.penstock_command import penstock
+from tests.support.engine.merged import MergedModel
 
 from penstock.chart.names import NAMESPACE, OPERATOR
 from penstock.core.spec.service import Object
 from penstock.demo.stage import Stage
 from penstock.local import faults
 from penstock.local.models_claim import folder_claim
-from penstock_engine.make_model.merged import MergedModel
 
 PROMPT = list(range(40, 60))
 NUM_ADAPTERS = 8

@@ -6,11 +6,11 @@ from pathlib import Path
 import httpx
 import pytest
 from safetensors.torch import load_file
+from tests.support.engine.merged import MergedModel, merge_adapter, weight_changes
 from typer.testing import CliRunner
 
 from penstock_engine.cli import app
 from penstock_engine.make_model.adapters import STRENGTH, make_adapter, make_adapters
-from penstock_engine.make_model.merged import MergedModel, merge_adapter, weight_changes
 from penstock_engine.models.config import ModelConfig
 
 NUM_TOKENS = 12

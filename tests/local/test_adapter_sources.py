@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.engine_server import launched_engine
+from tests.support.engine.merged import MergedModel
 
 from penstock.api.conversion.convert import to_core
 from penstock.clients.kubernetes.client import Kube, Object
@@ -17,7 +18,6 @@ from penstock.core.spec.service import ENGINE_PORT
 from penstock.demo.stage import poll_until
 from penstock.local.models_claim import models_claim
 from penstock_engine.make_model.adapters import make_adapter
-from penstock_engine.make_model.merged import MergedModel
 
 pytestmark = pytest.mark.cluster
 model_dir = launched_engine.model_dir

@@ -15,12 +15,12 @@ from tests.support.cluster.adapted_service import (
     service,
 )
 from tests.support.cluster.adapter_folders import BROKEN
+from tests.support.engine.merged import MergedModel
 
 from penstock.clients.machine.clock import monotonic
 from penstock.core.spec.service import Object
 from penstock.demo.stage import Stage, poll_until
 from penstock.local.models_claim import folder_claim
-from penstock_engine.make_model.merged import MergedModel
 
 SLOTS = 4  # of one engine
 PROMPTS = tuple(tuple(range(start, start + 20)) for start in range(40, 440, 50))

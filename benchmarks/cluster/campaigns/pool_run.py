@@ -16,6 +16,7 @@ from tests.support.cluster.adapted_service import (
     service,
 )
 from tests.support.cluster.broken_adapters import BROKEN, MAX_RANK, make_broken
+from tests.support.engine.merged import MergedModel
 
 from penstock.chart.names import NAMESPACE, OPERATOR
 from penstock.clients.machine.clock import monotonic
@@ -24,7 +25,6 @@ from penstock.demo.stage import Stage, poll_until
 from penstock.local import faults
 from penstock.local.models_claim import folder_claim
 from penstock_engine.make_model.adapters import make_adapters
-from penstock_engine.make_model.merged import MergedModel
 
 ENGINES, SLOTS, NUM_ADAPTERS = 3, 16, 60
 NUM_REQUESTS, CONCURRENCY = 1200, 24

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.engine_server import launched_engine
 from tests.gateway.adapters.adapter_engine import adapter
+from tests.support.engine.merged import MergedModel
 from tests.support.gateway_snapshots import build
 
 from penstock.core.observed.lora_engine import LoraEngine
@@ -15,7 +16,6 @@ from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.runtimes import paths
 from penstock.gateway.snapshots.snapshot import Snapshot
 from penstock_engine.make_model.adapters import make_adapters
-from penstock_engine.make_model.merged import MergedModel
 
 pytestmark = pytest.mark.slow
 

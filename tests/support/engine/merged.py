@@ -1,4 +1,4 @@
-"""Merges LoRA adapters into a model's weights: the reference for the answers of an adapted model."""
+"""Merges LoRA adapters into the weights of a model: the reference for the answers of an adapted model."""
 
 import json
 import math
