@@ -71,7 +71,10 @@ def test_the_tokenizer_equals_that_of_the_folder(model_dir: Path, gguf_path: Pat
     ids = theirs.encode(TEXT)
     assert own.encode(TEXT) == ids
     assert own.decode(ids) == theirs.decode(ids)
-    assert own.encode_chat(CHAT["messages"]) == theirs.encode_chat(CHAT["messages"])
+    prompt = own.render_chat(CHAT["messages"])
+    assert prompt == theirs.render_chat(CHAT["messages"])
+    special = {"add_special_tokens": False}
+    assert own.encode(prompt, **special) == theirs.encode(prompt, **special)
     assert own.special_tokens == theirs.special_tokens
 
 
@@ -241,4 +244,4 @@ def test_the_files_template_runs_in_the_sandbox(tmp_path: Path) -> None:
     template = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
     tokenizer = Tokenizer(with_tokenizer(tmp_path / "made.gguf", template=template))
     with pytest.raises(ChatTemplateError):
-        tokenizer.encode_chat([{"role": "user", "content": "a"}])
+        tokenizer.render_chat([{"role": "user", "content": "a"}])

@@ -104,7 +104,8 @@ def test_transformers_can_load_it(model_dir: Path) -> None:
     text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     assert text == ("<|im_start|>user\nWhat is a penstock?<|im_end|>\n<|im_start|>assistant\n")
     ids = tokenizer.encode(text)
-    assert ids == Tokenizer(model_dir).encode_chat(chat)
+    own = Tokenizer(model_dir)
+    assert ids == own.encode(own.render_chat(chat), add_special_tokens=False)
     assert model.config.max_position_embeddings == 4096
     assert tokenizer.convert_tokens_to_ids("<|im_end|>") in model.generation_config.eos_token_id
     with torch.inference_mode():

@@ -231,7 +231,7 @@ def test_a_template_runs_in_a_sandbox(model_dir: Path, tmp_path: Path, template:
     folder = shutil.copytree(model_dir, tmp_path / "model")
     (folder / "chat_template.jinja").write_text(template)
     with pytest.raises(ChatTemplateError):
-        Tokenizer(folder).encode_chat([{"role": "user", "content": "hi"}])
+        Tokenizer(folder).render_chat([{"role": "user", "content": "hi"}])
 
 
 def test_max_token_chars_bounds_the_length_of_a_text(tokenizer: Tokenizer) -> None:

@@ -110,10 +110,6 @@ class Tokenizer:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         return ids
 
-    def encode_chat(self, messages: Sequence[dict[str, Any]]) -> list[int]:
-        """Tokens of messages and of the generation prompt. Raises ChatTemplateError."""
-        return self.encode(self.render_chat(messages), add_special_tokens=False)
-
     def render_chat(
         self,
         messages: Sequence[dict[str, Any]],

@@ -153,19 +153,19 @@ class Answer:
         """
         items: asyncio.Queue[Item] = asyncio.Queue()
         tasks = [asyncio.create_task(self._stream_choice(choice, items)) for choice in self.choices]
-        num_running, has_begun = len(tasks), False
+        num_running, has_started = len(tasks), False
         try:
             while num_running:
                 item = await items.get()
                 if item is None:
                     num_running -= 1
                 elif isinstance(item, RequestError):
-                    if not has_begun:
+                    if not has_started:
                         raise item
                     yield frame(item.body())
                     break
                 else:
-                    has_begun = True
+                    has_started = True
                     yield item
             else:
                 if self.generator.request.include_usage:
@@ -260,7 +260,7 @@ class Answer:
     def _opening_event(self, choice: Choice, body: Json, *, shows_prompt: bool) -> bytes:
         """Builds an event that counts no answer tokens, though some may have been generated already."""
         is_counted = self.generator.request.usage_in_every_chunk
-        counts = self.report.usage([choice], has_begun=False) if is_counted else None
+        counts = self.report.usage([choice], has_started=False) if is_counted else None
         chunk = self._chunk([body], counts)
         if shows_prompt and self.generator.request.return_token_ids:
             chunk["prompt_token_ids"] = choice.prompt

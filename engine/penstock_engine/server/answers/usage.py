@@ -19,14 +19,14 @@ class UsageReport:
     has_reasoning_details: bool = False
     has_timings: bool = False
 
-    def usage(self, choices: Sequence[Choice], *, has_begun: bool = True) -> dict[str, Any]:
+    def usage(self, choices: Sequence[Choice], *, has_started: bool = True) -> dict[str, Any]:
         """Returns the token usage of choices; a prompt with several choices counts once.
 
-        has_begun: False counts no tokens of the answer.
+        has_started: False counts no tokens of the answer.
         """
         firsts = [choice for choice in choices if choice.number == 0] or choices[:1]
         num_prompt_tokens = sum(len(choice.prompt) for choice in firsts)
-        num_completion_tokens = sum(choice.completion_tokens for choice in choices if has_begun)
+        num_completion_tokens = sum(choice.completion_tokens for choice in choices if has_started)
         cached = {"cached_tokens": sum(choice.cached_tokens for choice in firsts)}
         counts: dict[str, Any] = {
             "prompt_tokens": num_prompt_tokens,
@@ -35,7 +35,7 @@ class UsageReport:
             "prompt_tokens_details": cached if self.has_prompt_details else None,
         }
         if self.has_reasoning_details:
-            counters = [choice.reasoning for choice in choices if choice.reasoning and has_begun]
+            counters = [choice.reasoning for choice in choices if choice.reasoning and has_started]
             num_tokens = sum(counter.num_tokens for counter in counters)
             counts["completion_tokens_details"] = {"reasoning_tokens": num_tokens}
         return counts

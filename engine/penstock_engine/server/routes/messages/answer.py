@@ -68,7 +68,7 @@ class _Stream:
     """State of a streamed message: the open content block, and the end of the message."""
 
     def __init__(self) -> None:
-        self._has_begun = False
+        self._has_started = False
         self._has_calls = False
         self._open: Delta | None = None
         self._num_blocks = 0
@@ -79,8 +79,8 @@ class _Stream:
         if chunk.error is not None:
             yield error_body(chunk.error)
             return
-        if not self._has_begun:
-            self._has_begun = True
+        if not self._has_started:
+            self._has_started = True
             start = {"stop_reason": None, "stop_sequence": None, "usage": _usage(chunk.usage or {})}
             yield {"type": "message_start", "message": _message(chunk.model, chunk.id, []) | start}
         for delta in chunk.deltas:
