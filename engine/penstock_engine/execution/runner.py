@@ -82,36 +82,43 @@ class Runner:
         the workers of the thread that calls `run` would sleep instead of spin between products: with
         two cores, a step of a small model would take twice as long.
         """
-
-        def load_all() -> "Runner":
-            num_ranks = config.layout.num_ranks
-            num_threads_each = max(1, allowed_threads() // num_ranks)
-            threads = None
-            if config.device == "cpu":
-                torch.set_num_threads(num_threads_each)
-                threads = CpuThreads(num_threads_each, on_count=on_threads)
-            model: PagedModel | ParallelModel
-            if num_ranks > 1:
-                log_format, log_level = logs.current_settings()
-                part = RankConfig(
-                    rank=0, config=config, num_threads=num_threads_each,
-                    log_format=log_format, log_level=log_level,
-                )  # fmt: skip
-                model = ParallelModel.load(part, on_rank_exit)
-            else:
-                model = PagedModel.load(config)
-            draft = _load_draft(config, model)
-            runner = cls(model, draft, is_ahead=config.async_scheduling, threads=threads)
-            on_weights()
-            limits = (config.block_size, config.max_model_len, config.max_num_batched_tokens)
-            runner.warm_up(
-                min(WARM_UP_TOKENS, *limits),
-                min(config.max_num_seqs, config.max_num_batched_tokens),
-            )
-            return runner
-
         with ThreadPoolExecutor(1) as executor:
-            return executor.submit(load_all).result()
+            loading = executor.submit(cls._load, config, on_weights, on_rank_exit, on_threads)
+            return loading.result()
+
+    @classmethod
+    def _load(
+        cls,
+        config: RunnerConfig,
+        on_weights: Callable[[], None],
+        on_rank_exit: Callable[[], None],
+        on_threads: Callable[[int], None],
+    ) -> "Runner":
+        num_ranks = config.layout.num_ranks
+        num_threads_each = max(1, allowed_threads() // num_ranks)
+        threads = None
+        if config.device == "cpu":
+            torch.set_num_threads(num_threads_each)
+            threads = CpuThreads(num_threads_each, on_count=on_threads)
+        model: PagedModel | ParallelModel
+        if num_ranks > 1:
+            log_format, log_level = logs.current_settings()
+            part = RankConfig(
+                rank=0, config=config, num_threads=num_threads_each,
+                log_format=log_format, log_level=log_level,
+            )  # fmt: skip
+            model = ParallelModel.load(part, on_rank_exit)
+        else:
+            model = PagedModel.load(config)
+        draft = _load_draft(config, model)
+        runner = cls(model, draft, is_ahead=config.async_scheduling, threads=threads)
+        on_weights()
+        limits = (config.block_size, config.max_model_len, config.max_num_batched_tokens)
+        runner.warm_up(
+            min(WARM_UP_TOKENS, *limits),
+            min(config.max_num_seqs, config.max_num_batched_tokens),
+        )
+        return runner
 
     @torch.inference_mode()
     def launch(self, step: Step) -> PendingStep:

@@ -42,20 +42,18 @@ def build_app(state: ServerState) -> ASGIApp:
     _add_error_handlers(app)
     _add_state_routes(app, state)
 
-    @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
-        common = {
-            "object": "model",
-            "created": state.created,
-            "owned_by": "penstock",
-            "root": state.model_name,
-            "parent": None,
-            "max_model_len": state.memory_plan.max_model_len,
-        }
-        own = [{"id": name} | common for name in state.model_names]
-        adapted = [common | card for card in state.adapters.model_cards()]
-        return {"object": "list", "data": own + adapted}
+    _add_generation_routes(app, state)
+    app.include_router(response_routes(state))
+    app.include_router(tokenization_routes(state))
+    if state.config.enable_lora:
+        folders = AdapterFolders(state.options.lora_dir)
+        app.include_router(adapter_routes(state.adapters, folders, state.bodies))
+    if state.options.enable_sleep_mode:
+        app.include_router(sleep_routes(state))
+    return LingeringClose(_with_cors(RequestMiddleware(app, state), state.options))
 
+
+def _add_generation_routes(app: FastAPI, state: ServerState) -> None:
     @app.post("/v1/chat/completions")
     async def chat_completions(http: Request) -> Response:
         return await handle_request(state, http, OpenAIDialect(ChatCompletionRequest))
@@ -87,15 +85,6 @@ def build_app(state: ServerState) -> ASGIApp:
     @app.post("/v1/messages/count_tokens")
     async def count_tokens(http: Request) -> Response:
         return await count_tokens_route(state, http)
-
-    app.include_router(response_routes(state))
-    app.include_router(tokenization_routes(state))
-    if state.config.enable_lora:
-        folders = AdapterFolders(state.options.lora_dir)
-        app.include_router(adapter_routes(state.adapters, folders, state.bodies))
-    if state.options.enable_sleep_mode:
-        app.include_router(sleep_routes(state))
-    return LingeringClose(_with_cors(RequestMiddleware(app, state), state.options))
 
 
 def _with_cors(app: ASGIApp, options: ServeOptions) -> ASGIApp:
@@ -143,6 +132,20 @@ def _add_state_routes(app: FastAPI, state: ServerState) -> None:
         if state.is_ready:
             return PlainTextResponse("ready")
         return PlainTextResponse(state.status, 503)
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        common = {
+            "object": "model",
+            "created": state.created,
+            "owned_by": "penstock",
+            "root": state.model_name,
+            "parent": None,
+            "max_model_len": state.memory_plan.max_model_len,
+        }
+        own = [{"id": name} | common for name in state.model_names]
+        adapted = [common | card for card in state.adapters.model_cards()]
+        return {"object": "list", "data": own + adapted}
 
     @app.get("/metrics")
     async def metrics(http: Request) -> Response:

@@ -41,13 +41,7 @@ logger = logging.getLogger(__name__)
 async def serve(config: EngineConfig, options: ServeOptions, startup_timer: StartupTimer) -> None:
     """Serves until SIGTERM or SIGINT and the end of the drain. Raises ModelError if it cannot start."""
     startup_timer.end_phase("import")
-    device_name = device.choose_device(config.device)
-    memory = device.device_memory(
-        device_name,
-        utilization=config.memory_utilization,
-        num_devices=config.layout.num_ranks,
-    )
-    memory_plan = plan_memory(config, device_name=device_name, memory=memory)
+    memory_plan = _plan(config)
     tokenizer = Tokenizer(config.tokenizer_dir, template_options(options))
     defaults = generation_defaults(
         config.model_dir, options.generation_config, options.override_generation_config
@@ -90,29 +84,49 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
         grammars=grammars, defaults=defaults, tracer=_tracer(options.otlp_traces_endpoint),
         responses=ResponseStore() if options.enable_responses_store else None,
     )  # fmt: skip
-    logger.info(
-        "loaded: %s on %s in %s%s, %d blocks of %d tokens, context %d, at most %d sequences and %d "
-        "tokens in a step",
-        state.model_name, device_name, memory_plan.dtype, _describe_weights(config),
-        memory_plan.num_blocks, memory_plan.block_size, memory_plan.max_model_len,
-        memory_plan.max_num_seqs, memory_plan.max_num_batched_tokens,
-    )  # fmt: skip
-    if config.max_model_len == FIT and memory_plan.max_model_len < memory_plan.model.max_model_len:
-        logger.warning(
-            "the context is cut to %d of the model's %d tokens, which is what the KV cache has "
-            "room for", memory_plan.max_model_len, memory_plan.model.max_model_len,
-        )  # fmt: skip
+    _log_sizes(state)
     try:
         await _load_adapters(adapters, options)
         await listen(state, startup_timer)
     finally:
-        await engine.close()
-        if state.responses is not None:
-            await state.responses.close()
-        if state.tracer is not None:
-            await asyncio.to_thread(state.tracer.close)
-        if grammars is not None:
-            await grammars.close()
+        await _close(state)
+
+
+def _plan(config: EngineConfig) -> MemoryPlan:
+    """The memory plan for this machine. Raises ModelError."""
+    device_name = device.choose_device(config.device)
+    memory = device.device_memory(
+        device_name,
+        utilization=config.memory_utilization,
+        num_devices=config.layout.num_ranks,
+    )
+    return plan_memory(config, device_name=device_name, memory=memory)
+
+
+def _log_sizes(state: ServerState) -> None:
+    plan = state.memory_plan
+    logger.info(
+        "loaded: %s on %s in %s%s, %d blocks of %d tokens, context %d, at most %d sequences and %d "
+        "tokens in a step",
+        state.model_name, plan.device, plan.dtype, _describe_weights(state.config), plan.num_blocks,
+        plan.block_size, plan.max_model_len, plan.max_num_seqs, plan.max_num_batched_tokens,
+    )  # fmt: skip
+    if state.config.max_model_len == FIT and plan.max_model_len < plan.model.max_model_len:
+        logger.warning(
+            "the context is cut to %d of the model's %d tokens, which is what the KV cache has "
+            "room for", plan.max_model_len, plan.model.max_model_len,
+        )  # fmt: skip
+
+
+async def _close(state: ServerState) -> None:
+    """Ends the engine's thread, its stored responses, traces and grammar processes."""
+    await state.engine.close()
+    if state.responses is not None:
+        await state.responses.close()
+    if state.tracer is not None:
+        await asyncio.to_thread(state.tracer.close)
+    if state.grammars is not None:
+        await state.grammars.close()
 
 
 def _describe_weights(config: EngineConfig) -> str:
