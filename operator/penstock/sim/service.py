@@ -21,10 +21,15 @@ from penstock.sim.traces.source import Trace
 from penstock.sim.workload.generate import (
     PREFIX_BLOCK_TOKENS,
     Closed,
+    Open,
     Users,
     has_prefixes,
     open_requests,
 )
+
+
+def _stream(seed: int, service: str, purpose: str) -> Random:
+    return Random(f"{seed}/{service}/{purpose}")
 
 
 class Service:
@@ -40,25 +45,14 @@ class Service:
         policy: str,
         knobs: Mapping[str, str],
     ) -> None:
-        def random(purpose: str) -> Random:
-            return Random(f"{seed}/{spec.name}/{purpose}")
-
+        random = partial(_stream, seed, spec.name)
         self.spec = spec
         self.quota = quota
         self._clock = clock
         self._duration_s = parent.duration_s
-        self._users: Users | None = None
-        block_tokens = 0
-        if isinstance(spec.workload, Trace):
-            planned, block_tokens = requests_of(spec.workload, parent.duration_s, random("load"))
-        elif isinstance(spec.workload, Closed):
-            self._users = Users(spec.workload, random("load"))
-            planned = self._users.first()
-        else:
-            planned = list(open_requests(spec.workload, parent.duration_s, random("load")))
-        if not isinstance(spec.workload, Trace) and has_prefixes(spec.workload):
-            block_tokens = PREFIX_BLOCK_TOKENS
-        self._planned: Sequence[Request] = planned
+        self._planned, self._users, block_tokens = planned_load(
+            spec.workload, parent.duration_s, random("load")
+        )
         self.gateway = Gateway(
             spec.admission_spec, clock, random("routing"), self._finished, spec.engine_tpot_s
         )
@@ -73,20 +67,26 @@ class Service:
             block_tokens,
         )
         self.metrics = Metrics(parent.metrics, clock, self.fleet, self.gateway, random("metrics"))
-        known = () if self._users else planned
-        future = policies.Future(
-            known, spec.engine, spec.objectives, spec.bounds, parent.duration_s,
-            spec.engines, spec.offers,
-        )  # fmt: skip
-        self.rule = policies.make(policy, knobs, future)
-        self.scaler = Scaler(
-            self.rule, spec.objectives, spec.bounds, clock, self.metrics, self.fleet
-        )
+        rule = self.rule = policies.make(policy, knobs, self._future())
+        self.scaler = Scaler(rule, spec.objectives, spec.bounds, clock, self.metrics, self.fleet)
         self.rollout: Rollout | None = None
         if spec.release is not None:
             self.rollout = Rollout(spec.release, spec.objectives, clock, self.fleet, self.gateway)
             self.scaler.ask = self.rollout.ask
         quota.waiting.append(self.fleet.schedule_waiting)
+
+    def _future(self) -> policies.Future:
+        """What a clairvoyant rule knows."""
+        spec = self.spec
+        return policies.Future(
+            requests=() if self._users else self._planned,
+            profile=spec.engine,
+            objectives=spec.objectives,
+            bounds=spec.bounds,
+            duration_s=self._duration_s,
+            profiles=spec.engines,
+            offers=spec.offers,
+        )
 
     def begin(self) -> None:
         initial = self.spec.initial_replicas
@@ -132,6 +132,20 @@ class Service:
         following = self._users.next_after(request, self._clock.now)
         if following is not None and following.arrival_s < self._duration_s:
             self._clock.schedule_at(following.arrival_s, partial(self.gateway.arrive, following))
+
+
+def planned_load(
+    workload: Open | Closed | Trace, duration_s: float, random: Random
+) -> tuple[Sequence[Request], Users | None, int]:
+    """Requests known beforehand, users of a closed loop, and tokens per id of a prefix (0: none shared)."""
+    if isinstance(workload, Trace):
+        requests, block_tokens = requests_of(workload, duration_s, random)
+        return requests, None, block_tokens
+    block_tokens = PREFIX_BLOCK_TOKENS if has_prefixes(workload) else 0
+    if isinstance(workload, Closed):
+        users = Users(workload, random)
+        return users.first(), users, block_tokens
+    return list(open_requests(workload, duration_s, random)), None, block_tokens
 
 
 def schedule_fault(fault: Fault, services: Sequence[Service], clock: Clock) -> None:
