@@ -158,8 +158,7 @@ async def one_round(stage: Stage, load: Load, number: int, replicas: int) -> Rou
         NAME, within_s=120, what="the way back",
     )  # fmt: skip
     await asyncio.sleep(SETTLE_S)
-    old = [pod.name for pod in before.pods if pod.revision == stable]
-    blue = answered_by(stage, old)
+    blue = answered_by(stage, [pod.name for pod in before.pods if pod.revision == stable])
     last_blue_s = load.last_s(lambda name: name in blue, began_s, back_s)
     last_green_s = load.last_s(lambda name: name not in blue, began_s, monotonic() - 1)
     assert last_green_s > moved_s, "the new side has answered nothing"

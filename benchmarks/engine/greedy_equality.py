@@ -219,7 +219,7 @@ def campaign(
                     yield Result(name, dtype, setting, judgements, scheduler.stats(), duration_s)
 
 
-def main() -> None:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--longest", type=int, default=600)
@@ -232,7 +232,11 @@ def main() -> None:
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--pipeline-parallel", type=int, default=1)
     parser.add_argument("--expert-parallel", action="store_true")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = _parser().parse_args()
     transformers.utils.logging.disable_progress_bar()
     print("family     dtype     concurrency  chunk  cache  ngram", *VERDICTS,
           "preemptions    hits  drafts     gap   noise  router     s", sep="  ")  # fmt: skip

@@ -9,7 +9,7 @@ copy. At last `place` loads a minimum copy of an adapter for each fourth slot, o
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
@@ -35,16 +35,15 @@ def measured(name: str) -> Iterator[None]:
     times_ms[name].append(1e3 * (process_time() - begin_s))
 
 
-def measure(num_adapters: int, num_pods: int, random: Random) -> None:
-    versions = [AdapterVersion(f"a{i}", f"pvc://claim/{i}") for i in range(num_adapters)]
-    by_name = {version.engine_name: version for version in versions}
-    names = list(by_name)
-    weights = [1 / (rank + 1) for rank in range(num_adapters)]
+def draw_pods(
+    num_pods: int, names: Sequence[str], weights: Sequence[float], random: Random
+) -> list[AdapterReplica]:
+    """Full pods with copies of the adapters, drawn by weight."""
     pods = []
     for index in range(num_pods):
         copies: dict[str, Copy] = {}
         while len(copies) < SLOTS:
-            name = random.choices(names[:-1], weights[:-1])[0]
+            name = random.choices(names, weights)[0]
             copies[name] = Copy("Resident", random.randrange(2))
         pods.append(
             AdapterReplica(
@@ -58,6 +57,15 @@ def measure(num_adapters: int, num_pods: int, random: Random) -> None:
                 backing_off_copies=frozenset(),
             )
         )
+    return pods
+
+
+def measure(num_adapters: int, num_pods: int, random: Random) -> None:
+    versions = [AdapterVersion(f"a{i}", f"pvc://claim/{i}") for i in range(num_adapters)]
+    by_name = {version.engine_name: version for version in versions}
+    names = list(by_name)
+    weights = [1 / (rank + 1) for rank in range(num_adapters)]
+    pods = draw_pods(num_pods, names[:-1], weights[:-1], random)
     state: DemandState | None = None
     arrivals: dict[str, int] = dict.fromkeys(names, 0)
     for tick in range(TICKS):

@@ -65,6 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for seed, results in found.items()
         if results[FIXED]
     ]
+    _print_tables(console, rows, options)
+    unattainable = [seed for seed in kept if not found[seed][FIXED]]
+    console.print(f"{BARS}; unattainable with any fixed number: {unattainable or 'none'}")
+    used = getrusage(RUSAGE_CHILDREN)
+    cpu_s = used.ru_utime + used.ru_stime
+    console.print(
+        f"{monotonic() - begin_s:.0f} s, with {cpu_s:.0f} s of CPU for what was not cached"
+    )
+
+
+def _print_tables(console: Console, rows: Sequence[Row], options: argparse.Namespace) -> None:
     compared = list(rows[0].rules) if rows else options.rules
     console.print(load_table(rows, compared))
     if options.rules:
@@ -73,13 +84,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.print(plan_table(rows, compared[len(options.rules) :]))
     console.print(
         f"The best fixed numbers take {fixed_of_bound(rows):.2f} times the bound on average."
-    )
-    unattainable = [seed for seed in kept if not found[seed][FIXED]]
-    console.print(f"{BARS}; unattainable with any fixed number: {unattainable or 'none'}")
-    used = getrusage(RUSAGE_CHILDREN)
-    cpu_s = used.ru_utime + used.ru_stime
-    console.print(
-        f"{monotonic() - begin_s:.0f} s, with {cpu_s:.0f} s of CPU for what was not cached"
     )
 
 

@@ -20,7 +20,6 @@ from penstock.sim.workload.generate import Closed, Rate
 CLOSED = "closed-loop"
 KINDS = (*SHAPES, CLOSED)
 TUNING_SEEDS = range(1000, 1060)
-REPORT_SEEDS = range(60)
 
 STARTUPS_S = (20.0, 300.0)
 MEAN_REPLICAS = (1.0, 40.0)
