@@ -8,12 +8,12 @@ free port. Only uvicorn is a dependency of Penstock: install other servers, and 
 this file needs.
 """
 
+import argparse
 import asyncio
 import json
 import shlex
 import socket
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -163,10 +163,15 @@ async def cpu_ms(port: int, path: str, watched: psutil.Process) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("command", help="of the server, with {port}")
+    options = parser.parse_args()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = shlex.split(sys.argv[1].format(port=port))
+    command = shlex.split(options.command.format(port=port))
     server = subprocess.Popen(
         command, cwd=Path(__file__).parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -180,7 +185,7 @@ def main() -> None:
                 if time.monotonic() > end_s:
                     raise
                 time.sleep(0.1)
-        print(sys.argv[1])
+        print(options.command)
         for path in ("/whole", "/stream"):
             each_ms = asyncio.run(cpu_ms(port, path, psutil.Process(server.pid)))
             print(f"  {path[1:]:16} {each_ms:.3f} ms of processor for each")

@@ -8,6 +8,7 @@ are what one engine sends, one client sends, and one namespace changes. Bar: 100
 others.
 """
 
+import argparse
 import asyncio
 import sys
 import time
@@ -181,6 +182,7 @@ def inputs() -> dict[str, tuple[Callable[[], Input], float]]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     is_missed = False
     print(f"{'':42} {'longest':>10} {'loop':>10}")
     for name, (prepare, bar_s) in inputs().items():
