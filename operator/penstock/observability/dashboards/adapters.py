@@ -40,13 +40,13 @@ def _memory() -> Row:
                 "Engines with the adapter",
                 "Engines that have each adapter in memory.",
                 units.Short,
-                (ENGINES.sum(features.LORA_RESIDENT, "service, adapter"), ADAPTER),
+                ENGINES.sum(features.LORA_RESIDENT, "service, adapter"),
             ),
             series(
                 "Adapters in memory",
                 "Adapters that each engine has in memory.",
                 units.Short,
-                (ENGINES.sum(features.LORA_RESIDENT, "pod"), "{{pod}}"),
+                ENGINES.sum(features.LORA_RESIDENT, "pod"),
             ),
             series(
                 "Loads and evictions",
@@ -86,10 +86,7 @@ def _use() -> Row:
                 "Requests that wait for an adapter",
                 "Requests that engines put off, as no more adapters fit into a step or into memory.",
                 units.Short,
-                (
-                    ENGINES.sum(engine.WAITING_BY_REASON, "service", 'reason="deferred"'),
-                    "{{service}}",
-                ),
+                ENGINES.sum(engine.WAITING_BY_REASON, "service", 'reason="deferred"'),
             ),
         ),
     )
@@ -118,14 +115,14 @@ def _on_demand() -> Row:
                 "Requests that wait for a load",
                 "Requests that wait at gateways for an adapter to be loaded.",
                 units.Short,
-                (SERVICES.sum(gateway.ADAPTER_WAITING, by), ADAPTER),
+                SERVICES.sum(gateway.ADAPTER_WAITING, by),
             ),
             series(
                 "Failed loads",
                 "Loads on demand that failed. The gateways' logs and the status of the LoraAdapter have the "
                 "reasons.",
                 units.CountsPerSecond,
-                (SERVICES.rate(gateway.ADAPTER_LOAD_FAILURES, by), ADAPTER),
+                SERVICES.rate(gateway.ADAPTER_LOAD_FAILURES, by),
             ),
             series(
                 "Time of a load",
@@ -148,17 +145,12 @@ def _versions() -> Row:
                 "Phase of the rollout",
                 "Phase of the adapters whose version is being rolled out. Nothing: no rollout runs.",
                 {phase: phase_color(phase) for phase in PHASES},
-                (
-                    SERVICES.state(
-                        operator_adapters.ADAPTER_ROLLOUT_PHASE, by, "phase", tuple(PHASES)
-                    ),
-                    ADAPTER,
-                ),
+                SERVICES.state(operator_adapters.ADAPTER_ROLLOUT_PHASE, by, "phase", tuple(PHASES)),
             ),
             fractions(
                 "Requests for the new version",
                 "Fraction of the requests for the adapter that its new version receives.",
-                (SERVICES.max(operator_adapters.ADAPTER_CANARY_WEIGHT, by), ADAPTER),
+                SERVICES.max(operator_adapters.ADAPTER_CANARY_WEIGHT, by),
             ),
             logarithmic(
                 series(

@@ -45,19 +45,13 @@ def _over_time() -> Row:
                 "Price per hour",
                 f"Price of the engine pods by variant: {PRICES}.",
                 "none",
-                (
-                    SERVICES.sum(operator.PRICE_PER_HOUR, "service, variant"),
-                    "{{service}} {{variant}}",
-                ),
+                SERVICES.sum(operator.PRICE_PER_HOUR, "service, variant"),
             ),
             areas(
                 "Accelerators",
                 "Accelerators that the engine pods hold, by kind and variant.",
                 units.Short,
-                (
-                    SERVICES.sum(operator.ACCELERATORS, "service, variant, accelerator"),
-                    "{{service}} {{variant}} {{accelerator}}",
-                ),
+                SERVICES.sum(operator.ACCELERATORS, "service, variant, accelerator"),
             ),
             series(
                 "Money per 1000 tokens",

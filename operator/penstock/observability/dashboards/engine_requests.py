@@ -96,10 +96,7 @@ def answers() -> Row:
                 "Refused and corrupted",
                 "Requests refused before they were queued, and requests with NaN in their logits.",
                 units.RequestsPerSecond,
-                (
-                    ENGINES.rate(engine.ADMISSION_REJECTIONS, "service, reason"),
-                    "{{service}} {{reason}}",
-                ),
+                ENGINES.rate(engine.ADMISSION_REJECTIONS, "service, reason"),
                 (ENGINES.rate(engine.CORRUPTED, "service"), "{{service}} corrupted"),
             ),
             series(
@@ -112,7 +109,7 @@ def answers() -> Row:
                 "Tool calls that cannot be parsed",
                 "Answers with text that begins like a tool call and is none that the request allows.",
                 units.RequestsPerSecond,
-                (ENGINES.rate(engine.TOOL_PARSE_FAILURES, "service"), "{{service}}"),
+                ENGINES.rate(engine.TOOL_PARSE_FAILURES, "service"),
             ).span(12),
         ),
     )

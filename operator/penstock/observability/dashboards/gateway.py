@@ -35,29 +35,20 @@ def _responses() -> tuple[Panel, ...]:
             "Responses by code",
             "Responses by HTTP status. 499: the client disconnected before there was one.",
             units.RequestsPerSecond,
-            (
-                UNKNOWN_TOO.rate(metrics.RESPONSES, "service, code", SERVICE_OR_NONE),
-                "{{service}} {{code}}",
-            ),
+            UNKNOWN_TOO.rate(metrics.RESPONSES, "service, code", SERVICE_OR_NONE),
         ),
         areas(
             "Responses by API",
             "Responses by the route of the API.",
             units.RequestsPerSecond,
-            (
-                UNKNOWN_TOO.rate(metrics.RESPONSES, "route", SERVICE_OR_NONE),
-                "{{route}}",
-            ),
+            UNKNOWN_TOO.rate(metrics.RESPONSES, "route", SERVICE_OR_NONE),
         ),
         series(
             "Rejections",
             "Requests that the gateway answered with an error of its own, by reason. The service is "
             "empty if it is not known.",
             units.RequestsPerSecond,
-            (
-                UNKNOWN_TOO.rate(metrics.REJECTIONS, "service, reason", SERVICE_OR_NONE),
-                "{{service}} {{reason}}",
-            ),
+            UNKNOWN_TOO.rate(metrics.REJECTIONS, "service, reason", SERVICE_OR_NONE),
         ),
     )
 
@@ -76,7 +67,7 @@ def _load() -> tuple[Panel, ...]:
             "Tokens",
             "Tokens of finished requests.",
             units.CountsPerSecond,
-            (SERVICES.rate(metrics.TOKENS_TOTAL, "service, kind"), "{{service}} {{kind}}"),
+            SERVICES.rate(metrics.TOKENS_TOTAL, "service, kind"),
         ),
         series(
             "Requests of ModelRoutes",
@@ -91,7 +82,6 @@ def _load() -> tuple[Panel, ...]:
 
 
 def _time() -> Row:
-    phase = "{{service}} {{phase}}"
     return Row(
         "Time",
         (
@@ -100,13 +90,13 @@ def _time() -> Row:
                 "Mean time of each phase of a request. wait: for an endpoint with room. first_byte: the "
                 "engine computes. stream: the response is passed on.",
                 units.Seconds,
-                (SERVICES.mean(metrics.PHASE_S, "service, phase"), phase),
+                SERVICES.mean(metrics.PHASE_S, "service, phase"),
             ),
             series(
                 "Phases, p95",
                 "95th percentile of the same phases.",
                 units.Seconds,
-                (SERVICES.quantile(0.95, metrics.PHASE_S, "service, phase"), phase),
+                SERVICES.quantile(0.95, metrics.PHASE_S, "service, phase"),
             ),
             series(
                 "Time of a request",
@@ -126,16 +116,13 @@ def _time() -> Row:
                 "Clients that disconnected",
                 "Requests whose client disconnected, by the phase that they were in.",
                 units.RequestsPerSecond,
-                (SERVICES.rate(metrics.DISCONNECTS, "service, phase"), "{{service}} {{phase}}"),
+                SERVICES.rate(metrics.DISCONNECTS, "service, phase"),
             ),
             series(
                 "Streams cut off",
                 "Responses cut off after their first byte, by cause.",
                 units.RequestsPerSecond,
-                (
-                    SERVICES.rate(metrics.STREAMS_CUT, "service, revision, cause"),
-                    "{{service}} {{revision}} {{cause}}",
-                ),
+                SERVICES.rate(metrics.STREAMS_CUT, "service, revision, cause"),
             ),
         ),
     )
@@ -159,13 +146,13 @@ def _endpoints() -> Row:
                 "Ejections",
                 "Endpoints that were left out after consecutive failures, since the gateways started.",
                 units.Short,
-                (SERVICES.sum(metrics.EJECTIONS, "service"), "{{service}}"),
+                SERVICES.sum(metrics.EJECTIONS, "service"),
             ),
             series(
                 "Retries",
                 "Attempts at another engine, by the failure of the attempt before.",
                 units.EventsPerSecond,
-                (SERVICES.rate(metrics.RETRIES, "service, reason"), "{{service}} {{reason}}"),
+                SERVICES.rate(metrics.RETRIES, "service, reason"),
             ),
         ),
     )
@@ -179,7 +166,7 @@ def _processes() -> Row:
                 "Connections of clients",
                 "Open connections of clients.",
                 units.Short,
-                (PROCESSES.sum(metrics.CONNECTIONS, "pod"), POD),
+                PROCESSES.sum(metrics.CONNECTIONS, "pod"),
             ),
             series(
                 "Bodies held in memory",
@@ -192,13 +179,13 @@ def _processes() -> Row:
                 "Delay of the event loop",
                 "How late the last timer ran. Above some 50 ms the gateway has too little CPU.",
                 units.Seconds,
-                (PROCESSES.max(metrics.LOOP_LAG_S, "pod"), POD),
+                PROCESSES.max(metrics.LOOP_LAG_S, "pod"),
             ),
             series(
                 "Age of the routing snapshot",
                 "Time since the API server last confirmed the objects that requests are routed by.",
                 units.Seconds,
-                (PROCESSES.max(metrics.SNAPSHOT_AGE_S, "pod"), POD),
+                PROCESSES.max(metrics.SNAPSHOT_AGE_S, "pod"),
             ),
             series(
                 "Changes of the routing snapshot",

@@ -30,14 +30,14 @@ def _work() -> Row:
                 "Leader",
                 "Which replica leads. Only that one scales and reconciles.",
                 {"Standby": GREY, "Leader": GREEN},
-                (PROCESSES.max(metrics.LEADING, "pod"), POD),
+                PROCESSES.max(metrics.LEADING, "pod"),
             ),
             areas(
                 "Reconciles",
                 "Reconciles of services. retry: the service changed meanwhile. error: repeated after a "
                 "pause.",
                 units.EventsPerSecond,
-                (PROCESSES.rate(metrics.RECONCILES, "outcome"), "{{outcome}}"),
+                PROCESSES.rate(metrics.RECONCILES, "outcome"),
             ),
             series(
                 "Time of a reconcile",
@@ -57,13 +57,13 @@ def _work() -> Row:
                 "Passes over all services",
                 "Duration of a pass of the scaler and of the judge, p95.",
                 units.Seconds,
-                (PROCESSES.quantile(0.95, metrics.LOOP_S, "loop"), "{{loop}}"),
+                PROCESSES.quantile(0.95, metrics.LOOP_S, "loop"),
             ).span(12),
             series(
                 "Unexpected errors",
                 "Errors that a loop did not expect, since the operator started; it went on.",
                 units.Short,
-                (PROCESSES.sum(metrics.UNEXPECTED_ERRORS, "loop"), "{{loop}}"),
+                PROCESSES.sum(metrics.UNEXPECTED_ERRORS, "loop"),
             ).span(12),
         ),
     )
@@ -77,13 +77,13 @@ def _api() -> Row:
                 "Requests",
                 "Requests to the API server by verb and HTTP status, without those of Kopf.",
                 units.RequestsPerSecond,
-                (PROCESSES.rate(metrics.API_REQUESTS, "verb, code"), "{{verb}} {{code}}"),
+                PROCESSES.rate(metrics.API_REQUESTS, "verb, code"),
             ),
             series(
                 "Time of a request, p95",
                 "Time until the API server's response began.",
                 units.Seconds,
-                (PROCESSES.quantile(0.95, metrics.API_REQUEST_S, "verb"), "{{verb}}"),
+                PROCESSES.quantile(0.95, metrics.API_REQUEST_S, "verb"),
             ),
             series(
                 "Watches",

@@ -57,14 +57,14 @@ def _latencies() -> tuple[Panel, ...]:
             "From a request's arrival at the gateway to the first byte of its response, with the "
             "objective. Of a response that is no stream the first byte is also the last.",
             units.Seconds,
-            (SERVICES.quantile(0.95, gateway.FIRST_BYTE_S, "service"), "{{service}}"),
+            SERVICES.quantile(0.95, gateway.FIRST_BYTE_S, "service"),
             objective("ttft"),
         ),
         series(
             "Time per output token, p95",
             "Mean time between the tokens of a stream, with the objective.",
             units.Seconds,
-            (SERVICES.quantile(0.95, gateway.TPOT_S, "service"), "{{service}}"),
+            SERVICES.quantile(0.95, gateway.TPOT_S, "service"),
             objective("tpot"),
         ),
     )
@@ -78,10 +78,7 @@ def _attainment() -> tuple[Panel, ...]:
             "Attainment",
             "Fraction of the requests of the last hour that met each objective, and the fraction "
             "that must. Requests that were shed or failed did not.",
-            (
-                SERVICES.max(operator.ATTAINMENT, "service, objective"),
-                "{{service}} {{objective}}",
-            ),
+            SERVICES.max(operator.ATTAINMENT, "service, objective"),
             (SERVICES.max(operator.OBJECTIVE_TARGET, "service"), "{{service}} target"),
         ),
         series(
@@ -89,10 +86,7 @@ def _attainment() -> tuple[Panel, ...]:
             "Fraction of the error budget of the last hour that is left: 100 % without a miss, 0 at "
             "the target, below 0 when the objective is missed.",
             units.PercentUnit,
-            (
-                SERVICES.max(operator.ERROR_BUDGET_LEFT, "service, objective"),
-                "{{service}} {{objective}}",
-            ),
+            SERVICES.max(operator.ERROR_BUDGET_LEFT, "service, objective"),
         ).max(1),
         series(
             "Burn rate",
@@ -105,15 +99,12 @@ def _attainment() -> tuple[Panel, ...]:
             "Ready",
             "The condition Ready of each service.",
             READY,
-            (
-                SERVICES.state(
-                    operator.CONDITION_STATUS,
-                    "service",
-                    "status",
-                    ("False", "Unknown", "True"),
-                    'type="Ready"',
-                ),
-                "{{service}}",
+            SERVICES.state(
+                operator.CONDITION_STATUS,
+                "service",
+                "status",
+                ("False", "Unknown", "True"),
+                'type="Ready"',
             ),
         ).span(8),
     )
@@ -190,10 +181,7 @@ def _replicas() -> Row:
                 "Replicas by revision",
                 "Ready engine pods of each revision.",
                 units.Short,
-                (
-                    SERVICES.sum(operator.READY_REPLICAS, "service, revision"),
-                    "{{service}} {{revision}}",
-                ),
+                SERVICES.sum(operator.READY_REPLICAS, "service, revision"),
             ),
         ),
     )

@@ -1,5 +1,6 @@
 """Panels with the settings that all dashboards share."""
 
+import re
 from collections.abc import Mapping
 
 from grafana_foundation_sdk.builders import common as common_builders
@@ -7,8 +8,9 @@ from grafana_foundation_sdk.builders import prometheus, stat, statetimeline, tim
 from grafana_foundation_sdk.models import common, dashboard
 
 Panel = timeseries.Panel | statetimeline.Panel | stat.Panel
-# An expression, and the text of its series in the legend.
-Query = tuple[str, str]
+# An expression, and the text of its series in the legend: by default the labels that it is grouped by.
+Query = str | tuple[str, str]
+_GROUPED_BY = re.compile(r" by \(([\w, ]+)\)")
 
 DATASOURCE = dashboard.DataSourceRef(type_val="prometheus", uid="${datasource}")
 HEIGHT = 8
@@ -106,9 +108,16 @@ def number(title: str, description: str, unit: str, *queries: Query) -> stat.Pan
 
 
 def _target(number: int, query: Query) -> prometheus.Dataquery:
-    expression, legend = query
+    expression, legend = (query, _grouped_by(query)) if isinstance(query, str) else query
     made = prometheus.Dataquery().expr(expression).legend_format(legend).range()
     return made.ref_id(chr(ord("A") + number)).datasource(DATASOURCE)
+
+
+def _grouped_by(expression: str) -> str:
+    """The labels of the series, as a legend. `le` is a label of a histogram's buckets only."""
+    found = _GROUPED_BY.search(expression)
+    assert found is not None, expression
+    return " ".join(f"{{{{{each}}}}}" for each in found[1].split(", ") if each != "le")
 
 
 def _dashed() -> list[dashboard.DynamicConfigValue]:

@@ -77,22 +77,19 @@ def _progress() -> Row:
                 "Traffic",
                 "Fraction of the traffic that each revision receives. Control: pods of the stable "
                 "revision that the canary is compared with.",
-                (
-                    SERVICES.max(operator.TRAFFIC_WEIGHT, "service, revision, cohort"),
-                    "{{service}} {{revision}} {{cohort}}",
-                ),
+                SERVICES.max(operator.TRAFFIC_WEIGHT, "service, revision, cohort"),
             ),
             series(
                 "Ready replicas",
                 "Ready engine pods of each revision.",
                 units.Short,
-                (SERVICES.sum(operator.READY_REPLICAS, BY_REVISION), REVISION),
+                SERVICES.sum(operator.READY_REPLICAS, BY_REVISION),
             ),
             series(
                 "Requests at engines",
                 "Requests in flight at the engines of each revision.",
                 units.Short,
-                (SERVICES.sum(gateway.IN_FLIGHT, BY_REVISION), REVISION),
+                SERVICES.sum(gateway.IN_FLIGHT, BY_REVISION),
             ),
         ),
     )
@@ -109,14 +106,14 @@ def _comparison() -> Row:
                 "From a request's arrival at the gateway to the first byte of its response, with the "
                 "objective.",
                 units.Seconds,
-                (SERVICES.quantile(0.95, gateway.FIRST_BYTE_S, BY_REVISION), REVISION),
+                SERVICES.quantile(0.95, gateway.FIRST_BYTE_S, BY_REVISION),
                 objective("ttft"),
             ),
             series(
                 "Time per output token, p95",
                 "Mean time between the tokens of a stream.",
                 units.Seconds,
-                (SERVICES.quantile(0.95, gateway.TPOT_S, BY_REVISION), REVISION),
+                SERVICES.quantile(0.95, gateway.TPOT_S, BY_REVISION),
                 objective("tpot"),
             ),
             fractions(
@@ -138,7 +135,7 @@ def _evidence() -> Row:
                     "Evidence that the canary is worse, by test. At 1 there is none. A test rejects the "
                     "canary when its value reaches one over its share of spec.rollout.canary.alpha.",
                     units.Short,
-                    (SERVICES.max(operator.CANARY_E_VALUE, BY_TEST), TEST),
+                    SERVICES.max(operator.CANARY_E_VALUE, BY_TEST),
                 )
             ),
             series(
@@ -146,7 +143,7 @@ def _evidence() -> Row:
                 "Estimated increase on the canary, between its confidence bounds: relative for times "
                 "and lengths, absolute for fractions of requests.",
                 units.PercentUnit,
-                (SERVICES.max(operator.CANARY_EFFECT, BY_TEST), TEST),
+                SERVICES.max(operator.CANARY_EFFECT, BY_TEST),
                 (
                     SERVICES.max(operator.CANARY_EFFECT_BOUND, f"{BY_TEST}, bound"),
                     f"{TEST} {{{{bound}}}}",
@@ -165,10 +162,7 @@ def _evidence() -> Row:
                 "Gates",
                 "State of the metric gates and of the evaluation Job of the spec.",
                 _GATES,
-                (
-                    SERVICES.state(operator.CANARY_GATE, "service, gate", "state", tuple(_GATES)),
-                    "{{service}} {{gate}}",
-                ),
+                SERVICES.state(operator.CANARY_GATE, "service, gate", "state", tuple(_GATES)),
             ),
         ),
     )
@@ -192,7 +186,7 @@ def _mirror() -> Row:
                 "Time to the first byte of copies, p95",
                 "From sending a copy to an engine to the first byte of its response.",
                 units.Seconds,
-                (SERVICES.quantile(0.95, gateway.MIRRORED_FIRST_BYTE_S, BY_REVISION), REVISION),
+                SERVICES.quantile(0.95, gateway.MIRRORED_FIRST_BYTE_S, BY_REVISION),
             ).span(12),
         ),
     )

@@ -97,7 +97,7 @@ def _steps() -> tuple[Panel, ...]:
             "Scale steps",
             "Decisions that changed the number of replicas, since the operator leads.",
             units.Short,
-            (SERVICES.max(operator.SCALE_STEPS, "service, direction"), "{{service}} {{direction}}"),
+            SERVICES.max(operator.SCALE_STEPS, "service, direction"),
         ),
         series(
             "Replicas by variant",
@@ -127,7 +127,7 @@ def _inputs() -> Row:
                 "Load",
                 "Requests that arrive at the gateways.",
                 units.RequestsPerSecond,
-                (SERVICES.rate(gateway.REQUESTS, "service"), "{{service}}"),
+                SERVICES.rate(gateway.REQUESTS, "service"),
             ),
             series(
                 "Queues",
@@ -146,19 +146,19 @@ def _inputs() -> Row:
                 "Replicas held because metrics are missing",
                 "Whether metrics of engines or gateways are missing, so that no replica is removed.",
                 FREE,
-                (SERVICES.max(operator.BLIND, "service"), "{{service}}"),
+                SERVICES.max(operator.BLIND, "service"),
             ).span(8),
             states(
                 "At the maximum",
                 "Whether more replicas are needed than maxReplicas or a quota allows.",
                 FREE,
-                (SERVICES.max(operator.AT_MAXIMUM, "service"), "{{service}}"),
+                SERVICES.max(operator.AT_MAXIMUM, "service"),
             ).span(8),
             series(
                 "Unreadable engines",
                 "Ready engines whose metrics could not be read at the last pass.",
                 units.Short,
-                (SERVICES.max(operator.UNREADABLE_ENGINES, "service"), "{{service}}"),
+                SERVICES.max(operator.UNREADABLE_ENGINES, "service"),
             ),
         ),
     )
@@ -172,7 +172,7 @@ def _starts() -> Row:
                 "Longest wait for an engine",
                 "Longest time for which one of the engine pods has not been ready.",
                 units.Seconds,
-                (SERVICES.max(operator.UNREADY_S, "service"), "{{service}}"),
+                SERVICES.max(operator.UNREADY_S, "service"),
             ).span(12),
             series(
                 "Phases of the start",
