@@ -137,7 +137,6 @@ def _on_demand() -> Row:
 
 def _versions() -> Row:
     by, by_test = "service, adapter", "service, adapter, metric"
-    test = f"{ADAPTER} {{{{metric}}}}"
     return Row(
         "Rollouts of versions",
         (
@@ -157,7 +156,7 @@ def _versions() -> Row:
                     "Evidence against the new version",
                     "e-value of each test. At 1 there is none.",
                     units.Short,
-                    (SERVICES.max(operator_adapters.ADAPTER_CANARY_E_VALUE, by_test), test),
+                    SERVICES.max(operator_adapters.ADAPTER_CANARY_E_VALUE, by_test),
                 )
             ),
             series(
@@ -165,16 +164,13 @@ def _versions() -> Row:
                 "Estimated increase against the version that serves: relative for times and lengths, "
                 "absolute for fractions of requests.",
                 units.PercentUnit,
-                (SERVICES.max(operator_adapters.ADAPTER_CANARY_EFFECT, by_test), test),
+                SERVICES.max(operator_adapters.ADAPTER_CANARY_EFFECT, by_test),
             ),
             series(
                 "Requests compared",
                 "Requests that each test has counted, for the new version and for the one that serves.",
                 units.Short,
-                (
-                    SERVICES.max(operator_adapters.ADAPTER_CANARY_SAMPLES, f"{by_test}, arm"),
-                    f"{test} {{{{arm}}}}",
-                ),
+                SERVICES.max(operator_adapters.ADAPTER_CANARY_SAMPLES, f"{by_test}, arm"),
             ),
         ),
     )

@@ -82,48 +82,56 @@ def _load() -> tuple[Panel, ...]:
 
 
 def _time() -> Row:
-    return Row(
-        "Time",
-        (
-            areas(
-                "Phases, mean",
-                "Mean time of each phase of a request. wait: for an endpoint with room. first_byte: the "
-                "engine computes. stream: the response is passed on.",
-                units.Seconds,
-                SERVICES.mean(metrics.PHASE_S, "service, phase"),
-            ),
-            series(
-                "Phases, p95",
-                "95th percentile of the same phases.",
-                units.Seconds,
-                SERVICES.quantile(0.95, metrics.PHASE_S, "service, phase"),
-            ),
-            series(
-                "Time of a request",
-                "From a request's arrival to the end of its response.",
-                units.Seconds,
-                (SERVICES.quantile(0.5, metrics.REQUEST_S, "service"), "{{service}} p50"),
-                (SERVICES.quantile(0.95, metrics.REQUEST_S, "service"), "{{service}} p95"),
-            ),
-            series(
-                "Queueing time",
-                "Time that queued requests waited for an engine. Requests that were not queued are left out.",
-                units.Seconds,
-                (SERVICES.quantile(0.5, metrics.WAIT_S, "service"), "{{service}} p50"),
-                (SERVICES.quantile(0.95, metrics.WAIT_S, "service"), "{{service}} p95"),
-            ),
-            series(
-                "Clients that disconnected",
-                "Requests whose client disconnected, by the phase that they were in.",
-                units.RequestsPerSecond,
-                SERVICES.rate(metrics.DISCONNECTS, "service, phase"),
-            ),
-            series(
-                "Streams cut off",
-                "Responses cut off after their first byte, by cause.",
-                units.RequestsPerSecond,
-                SERVICES.rate(metrics.STREAMS_CUT, "service, revision, cause"),
-            ),
+    return Row("Time", (*_durations(), *_ended_early()))
+
+
+def _durations() -> tuple[Panel, ...]:
+    """Panels of where the time of a request goes."""
+    return (
+        areas(
+            "Phases, mean",
+            "Mean time of each phase of a request. wait: for an endpoint with room. first_byte: the "
+            "engine computes. stream: the response is passed on.",
+            units.Seconds,
+            SERVICES.mean(metrics.PHASE_S, "service, phase"),
+        ),
+        series(
+            "Phases, p95",
+            "95th percentile of the same phases.",
+            units.Seconds,
+            SERVICES.quantile(0.95, metrics.PHASE_S, "service, phase"),
+        ),
+        series(
+            "Time of a request",
+            "From a request's arrival to the end of its response.",
+            units.Seconds,
+            (SERVICES.quantile(0.5, metrics.REQUEST_S, "service"), "{{service}} p50"),
+            (SERVICES.quantile(0.95, metrics.REQUEST_S, "service"), "{{service}} p95"),
+        ),
+        series(
+            "Queueing time",
+            "Time that queued requests waited for an engine. Requests that were not queued are left out.",
+            units.Seconds,
+            (SERVICES.quantile(0.5, metrics.WAIT_S, "service"), "{{service}} p50"),
+            (SERVICES.quantile(0.95, metrics.WAIT_S, "service"), "{{service}} p95"),
+        ),
+    )
+
+
+def _ended_early() -> tuple[Panel, ...]:
+    """Panels of requests that ended before their response did."""
+    return (
+        series(
+            "Clients that disconnected",
+            "Requests whose client disconnected, by the phase that they were in.",
+            units.RequestsPerSecond,
+            SERVICES.rate(metrics.DISCONNECTS, "service, phase"),
+        ),
+        series(
+            "Streams cut off",
+            "Responses cut off after their first byte, by cause.",
+            units.RequestsPerSecond,
+            SERVICES.rate(metrics.STREAMS_CUT, "service, revision, cause"),
         ),
     )
 
@@ -159,52 +167,60 @@ def _endpoints() -> Row:
 
 
 def _processes() -> Row:
-    return Row(
-        "Gateway processes",
-        (
-            series(
-                "Connections of clients",
-                "Open connections of clients.",
-                units.Short,
-                PROCESSES.sum(metrics.CONNECTIONS, "pod"),
+    return Row("Gateway processes", (*_work(), *_watching()))
+
+
+def _work() -> tuple[Panel, ...]:
+    """Panels of what the processes hold, and whether they keep up."""
+    return (
+        series(
+            "Connections of clients",
+            "Open connections of clients.",
+            units.Short,
+            PROCESSES.sum(metrics.CONNECTIONS, "pod"),
+        ),
+        series(
+            "Bodies held in memory",
+            "Bytes of requests without a response, and of responses that are not complete.",
+            units.BytesIEC,
+            (PROCESSES.sum(metrics.HELD_BODY_BYTES, "pod"), f"{POD} requests"),
+            (PROCESSES.sum(metrics.HELD_ANSWER_BYTES, "pod"), f"{POD} responses"),
+        ),
+        series(
+            "Delay of the event loop",
+            "How late the last timer ran. Above some 50 ms the gateway has too little CPU.",
+            units.Seconds,
+            PROCESSES.max(metrics.LOOP_LAG_S, "pod"),
+        ),
+    )
+
+
+def _watching() -> tuple[Panel, ...]:
+    """Panels of what the processes know of the cluster."""
+    return (
+        series(
+            "Age of the routing snapshot",
+            "Time since the API server last confirmed the objects that requests are routed by.",
+            units.Seconds,
+            PROCESSES.max(metrics.SNAPSHOT_AGE_S, "pod"),
+        ),
+        series(
+            "Changes of the routing snapshot",
+            "New routing snapshots, and watches that were started again.",
+            units.EventsPerSecond,
+            (PROCESSES.rate(metrics.SNAPSHOTS, "pod"), f"{POD} changes"),
+            (
+                PROCESSES.rate(metrics.WATCH_RESTARTS, "pod, resource"),
+                f"{POD} watch of {{{{resource}}}} again",
             ),
-            series(
-                "Bodies held in memory",
-                "Bytes of requests without a response, and of responses that are not complete.",
-                units.BytesIEC,
-                (PROCESSES.sum(metrics.HELD_BODY_BYTES, "pod"), f"{POD} requests"),
-                (PROCESSES.sum(metrics.HELD_ANSWER_BYTES, "pod"), f"{POD} responses"),
-            ),
-            series(
-                "Delay of the event loop",
-                "How late the last timer ran. Above some 50 ms the gateway has too little CPU.",
-                units.Seconds,
-                PROCESSES.max(metrics.LOOP_LAG_S, "pod"),
-            ),
-            series(
-                "Age of the routing snapshot",
-                "Time since the API server last confirmed the objects that requests are routed by.",
-                units.Seconds,
-                PROCESSES.max(metrics.SNAPSHOT_AGE_S, "pod"),
-            ),
-            series(
-                "Changes of the routing snapshot",
-                "New routing snapshots, and watches that were started again.",
-                units.EventsPerSecond,
-                (PROCESSES.rate(metrics.SNAPSHOTS, "pod"), f"{POD} changes"),
-                (
-                    PROCESSES.rate(metrics.WATCH_RESTARTS, "pod, resource"),
-                    f"{POD} watch of {{{{resource}}}} again",
-                ),
-            ),
-            series(
-                "Time until credentials expire",
-                "Time until a credential for the API server expires.",
-                units.Seconds,
-                (
-                    f"{PROCESSES.max(metrics.CREDENTIAL_EXPIRY, 'pod, credential')} - time()",
-                    f"{POD} {{{{credential}}}}",
-                ),
+        ),
+        series(
+            "Time until credentials expire",
+            "Time until a credential for the API server expires.",
+            units.Seconds,
+            (
+                f"{PROCESSES.max(metrics.CREDENTIAL_EXPIRY, 'pod, credential')} - time()",
+                f"{POD} {{{{credential}}}}",
             ),
         ),
     )

@@ -111,52 +111,60 @@ def _attainment() -> tuple[Panel, ...]:
 
 
 def _traffic() -> Row:
+    return Row("Traffic", (*_requests(), *_use()))
+
+
+def _requests() -> tuple[Panel, ...]:
+    """Panels of what arrives, and of the work that it is."""
     requests = SERVICES.rate(gateway.REQUESTS, "service")
     failed = SERVICES.rate(gateway.RESPONSES, "service", 'code=~"5.."')
-    return Row(
-        "Traffic",
-        (
-            series(
-                "Requests",
-                "Requests that arrived, and those that got no answer: errors of the gateway's own and "
-                "5xx responses of engines.",
-                units.RequestsPerSecond,
-                (requests, "{{service}}"),
-                (or_zero(failed, requests), "{{service}} failed"),
-            ),
-            series(
-                "Tokens in and out",
-                "Prompt tokens that engines computed, and tokens that they generated, per second.",
-                units.CountsPerSecond,
-                (SERVICES.rate(engine.PROMPT_TOKENS, "service"), "{{service}} in"),
-                (SERVICES.rate(engine.GENERATION_TOKENS, "service"), "{{service}} out"),
-            ),
-            fractions(
-                "Prefix cache hits",
-                "Fraction of the prompt tokens whose KV blocks were in an engine's cache already.",
-                (
-                    ratio(
-                        SERVICES.rate(engine.PREFIX_HITS, "service"),
-                        SERVICES.rate(engine.PREFIX_QUERIES, "service"),
-                    ),
-                    "{{service}}",
-                ),
-            ),
-            series(
-                "Running and waiting requests",
-                "Requests that engines run, and those that wait in engines or in gateways.",
-                units.Short,
-                (SERVICES.sum(engine.RUNNING, "service"), "{{service}} running"),
-                (SERVICES.sum(engine.WAITING, "service"), "{{service}} waiting in engines"),
-                (SERVICES.sum(gateway.WAITING, "service"), "{{service}} waiting in gateways"),
-            ).span(12),
-            fractions(
-                "KV cache use",
-                "Fraction of the KV cache blocks in use: mean over the engines, and of the fullest one.",
-                (f"avg by (service) ({SERVICES.select(engine.KV_USAGE)})", "{{service}} mean"),
-                (SERVICES.max(engine.KV_USAGE, "service"), "{{service}} fullest"),
-            ).span(12),
+    return (
+        series(
+            "Requests",
+            "Requests that arrived, and those that got no answer: errors of the gateway's own and "
+            "5xx responses of engines.",
+            units.RequestsPerSecond,
+            (requests, "{{service}}"),
+            (or_zero(failed, requests), "{{service}} failed"),
         ),
+        series(
+            "Tokens in and out",
+            "Prompt tokens that engines computed, and tokens that they generated, per second.",
+            units.CountsPerSecond,
+            (SERVICES.rate(engine.PROMPT_TOKENS, "service"), "{{service}} in"),
+            (SERVICES.rate(engine.GENERATION_TOKENS, "service"), "{{service}} out"),
+        ),
+        fractions(
+            "Prefix cache hits",
+            "Fraction of the prompt tokens whose KV blocks were in an engine's cache already.",
+            (
+                ratio(
+                    SERVICES.rate(engine.PREFIX_HITS, "service"),
+                    SERVICES.rate(engine.PREFIX_QUERIES, "service"),
+                ),
+                "{{service}}",
+            ),
+        ),
+    )
+
+
+def _use() -> tuple[Panel, ...]:
+    """Panels of how much of the engines is in use."""
+    return (
+        series(
+            "Running and waiting requests",
+            "Requests that engines run, and those that wait in engines or in gateways.",
+            units.Short,
+            (SERVICES.sum(engine.RUNNING, "service"), "{{service}} running"),
+            (SERVICES.sum(engine.WAITING, "service"), "{{service}} waiting in engines"),
+            (SERVICES.sum(gateway.WAITING, "service"), "{{service}} waiting in gateways"),
+        ).span(12),
+        fractions(
+            "KV cache use",
+            "Fraction of the KV cache blocks in use: mean over the engines, and of the fullest one.",
+            (f"avg by (service) ({SERVICES.select(engine.KV_USAGE)})", "{{service}} mean"),
+            (SERVICES.max(engine.KV_USAGE, "service"), "{{service}} fullest"),
+        ).span(12),
     )
 
 

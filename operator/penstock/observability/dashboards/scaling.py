@@ -116,50 +116,58 @@ def _steps() -> tuple[Panel, ...]:
 
 
 def _inputs() -> Row:
+    return Row("Inputs of decisions", (*_load(), *_limits()))
+
+
+def _load() -> tuple[Panel, ...]:
+    """Panels of the load that decisions follow."""
     misses, counted = (
         SERVICES.rate(spec, "service, objective")
         for spec in (gateway.OBJECTIVE_MISSES, gateway.OBJECTIVE_REQUESTS)
     )
-    return Row(
-        "Inputs of decisions",
-        (
-            series(
-                "Load",
-                "Requests that arrive at the gateways.",
-                units.RequestsPerSecond,
-                SERVICES.rate(gateway.REQUESTS, "service"),
-            ),
-            series(
-                "Queues",
-                "Requests that wait in the gateways or in engines.",
-                units.Short,
-                (SERVICES.sum(gateway.WAITING, "service"), "{{service}} gateways"),
-                (SERVICES.sum(engine.WAITING, "service"), "{{service}} engines"),
-            ),
-            series(
-                "Misses of objectives",
-                "Requests per second that were late, shed or failed.",
-                units.RequestsPerSecond,
-                (or_zero(misses, counted), "{{service}} {{objective}}"),
-            ),
-            states(
-                "Replicas held because metrics are missing",
-                "Whether metrics of engines or gateways are missing, so that no replica is removed.",
-                FREE,
-                SERVICES.max(operator.BLIND, "service"),
-            ).span(8),
-            states(
-                "At the maximum",
-                "Whether more replicas are needed than maxReplicas or a quota allows.",
-                FREE,
-                SERVICES.max(operator.AT_MAXIMUM, "service"),
-            ).span(8),
-            series(
-                "Unreadable engines",
-                "Ready engines whose metrics could not be read at the last pass.",
-                units.Short,
-                SERVICES.max(operator.UNREADABLE_ENGINES, "service"),
-            ),
+    return (
+        series(
+            "Load",
+            "Requests that arrive at the gateways.",
+            units.RequestsPerSecond,
+            SERVICES.rate(gateway.REQUESTS, "service"),
+        ),
+        series(
+            "Queues",
+            "Requests that wait in the gateways or in engines.",
+            units.Short,
+            (SERVICES.sum(gateway.WAITING, "service"), "{{service}} gateways"),
+            (SERVICES.sum(engine.WAITING, "service"), "{{service}} engines"),
+        ),
+        series(
+            "Misses of objectives",
+            "Requests per second that were late, shed or failed.",
+            units.RequestsPerSecond,
+            (or_zero(misses, counted), "{{service}} {{objective}}"),
+        ),
+    )
+
+
+def _limits() -> tuple[Panel, ...]:
+    """Panels of what holds a decision back."""
+    return (
+        states(
+            "Replicas held because metrics are missing",
+            "Whether metrics of engines or gateways are missing, so that no replica is removed.",
+            FREE,
+            SERVICES.max(operator.BLIND, "service"),
+        ).span(8),
+        states(
+            "At the maximum",
+            "Whether more replicas are needed than maxReplicas or a quota allows.",
+            FREE,
+            SERVICES.max(operator.AT_MAXIMUM, "service"),
+        ).span(8),
+        series(
+            "Unreadable engines",
+            "Ready engines whose metrics could not be read at the last pass.",
+            units.Short,
+            SERVICES.max(operator.UNREADABLE_ENGINES, "service"),
         ),
     )
 
