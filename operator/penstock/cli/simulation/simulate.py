@@ -70,7 +70,9 @@ def command(
         _list()
         return
     try:
-        content = None if trace else scenario.read(wanted)
+        content = (
+            _traced(trace, form, rate_scale, from_s, duration_s) if trace else scenario.read(wanted)
+        )
         if isinstance(content, dict) and "adapters" in content:
             adapters = AdapterScenario.model_validate(content)
             _require_unset(
@@ -83,11 +85,7 @@ def command(
                 simulate_adapters.compare_and_report(adapters, rules, seeds, jobs, json_file)
             return
         policy = policy or "static"
-        if trace:
-            chosen = _trace_scenario(trace, form, rate_scale, from_s, duration_s)
-        else:
-            chosen = scenario.Scenario.model_validate(content)
-        chosen = chosen.with_each(
+        chosen = scenario.Scenario.model_validate(content).with_each(
             profile=profile, startup_s=startup_s, ttft_s=ttft_s, tpot_s=tpot_s,
             min_replicas=min_replicas, max_replicas=max_replicas, admission=admission,
         )  # fmt: skip
@@ -149,10 +147,10 @@ def _print_capacity(chosen: scenario.Scenario, seeds: int) -> None:
         )
 
 
-def _trace_scenario(
+def _traced(
     path: Path, form: Format, rate_scale: float, from_s: float, duration_s: float
-) -> scenario.Scenario:
-    """Build a scenario with one service from --trace and its options.
+) -> dict[str, Any]:
+    """Content of a scenario with one service from --trace and its options.
 
     Engine and objectives default to those of llm-d's benchmark.
     """
@@ -164,9 +162,7 @@ def _trace_scenario(
         "from_s": from_s,
     }
     service = {"profile": "llama-3.1-8b-h100", "ttft_s": 2.0, "tpot_s": 0.1, "workload": workload}
-    return scenario.Scenario.model_validate(
-        {"name": path.stem, "duration_s": duration_s, "services": [service]}
-    )
+    return {"name": path.stem, "duration_s": duration_s, "services": [service]}
 
 
 def _knob(text: str) -> tuple[str, str]:
