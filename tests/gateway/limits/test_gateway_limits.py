@@ -3,6 +3,8 @@
 import pytest
 from benchmarks.gateway.limits import cases, measure
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "max_connections": 96, "max_held_body_bytes": 4 << 20, "max_mirrored": 4, "max_waiting": 8,
     "max_held_answer_bytes": 1 << 20, "body_bytes": 262_000,

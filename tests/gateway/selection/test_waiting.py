@@ -220,6 +220,7 @@ async def test_load_counts_prompt_tokens(until, start_engine, start_gateway):
     await asyncio.gather(*asking)
 
 
+@pytest.mark.slow
 async def test_traffic_follows_the_weights(start_engine, start_gateway, make_service):
     """2,000 draws at 80:20; the count is within 4 standard deviations."""
     stable, canary, off = [await start_engine(revision=r) for r in ("r1", "r2", "r3")]

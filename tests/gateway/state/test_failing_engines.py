@@ -5,6 +5,8 @@ from benchmarks.gateway.failing_engines import FAULTS, measure
 
 from penstock.core.spec.objectives import Objectives
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("objectives", [None, Objectives(60.0, 1.0)])
 @pytest.mark.parametrize("fault", FAULTS)
