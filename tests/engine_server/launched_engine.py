@@ -10,10 +10,8 @@ import httpx
 import pytest
 from aiohttp.test_utils import unused_port
 from tests.support.engine.engine_process import start_engine
+from tests.support.engine.tiny_model import make_tiny_model
 
-from penstock_engine.make_model.make import make
-
-ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 90
 
 # A client of a running engine, and the engine's process.
@@ -23,9 +21,9 @@ Launch = Callable[..., Launched]
 
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny Qwen3 model with a real tokenizer, trained for three steps: its answers are gibberish."""
+    """The tiny model: its answers are gibberish."""
     directory = tmp_path_factory.mktemp("models") / "soup"
-    make(directory, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
+    make_tiny_model(directory)
     return directory
 
 

@@ -12,10 +12,8 @@ from safetensors.torch import save_file
 from tests.support.engine.families import FAMILIES
 from tests.support.engine.gguf_files import write_gguf
 from tests.support.engine.quantized_weights import FORMATS, quantize
+from tests.support.engine.tiny_model import make_tiny_model
 
-from penstock_engine.make_model.make import make
-
-ROOT = Path(__file__).parents[3]
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 # Models by name, and the family and sizes of those with random weights.
 RANDOM: dict[str, tuple[str, dict[str, Any]]] = {
@@ -37,7 +35,7 @@ TEMPLATES = {
 def make_models(folder: Path) -> None:
     """Make all models, each in a folder of its name, and the chat templates in `templates`."""
     plain = folder / "plain"
-    make(plain, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
+    make_tiny_model(plain)
     vocab_size = json.loads((plain / "config.json").read_text())["vocab_size"]
     for name, (family, sizes) in RANDOM.items():
         shape = FAMILIES[family]
