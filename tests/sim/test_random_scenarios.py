@@ -4,7 +4,8 @@ import pytest
 from benchmarks.simulator import random_scenarios
 
 
-@pytest.mark.parametrize("seed", range(6))
+# 1 is kept at the maximum, 3 loses half of its metrics, 118 scales to zero and back.
+@pytest.mark.parametrize("seed", [1, 3, 118])
 def test_bounds_zero_and_replay_in_random_worlds(seed: int) -> None:
     hours, decisions = random_scenarios.check(seed)
     assert hours > 0.25
