@@ -5,9 +5,12 @@ import sys
 from pathlib import Path
 from zipfile import ZipFile
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_a_wheel_renders_the_same_chart_as_the_checkout(tmp_path: Path) -> None:
     run = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path]
     subprocess.run(run, cwd=ROOT, check=True, capture_output=True)

@@ -83,6 +83,7 @@ def seen(tmp_path_factory):
     return run(package, given=json.dumps(run(present, "records")))
 
 
+@pytest.mark.slow
 def test_gateways_count_it_and_the_judge_aborts_for_it(seen):
     kind, reason = seen["verdict"]
     assert kind == "Abort"
