@@ -16,7 +16,7 @@ from penstock.local.record import create
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own_cluster() -> Iterator[Cluster]:
     """A cluster for this module only, whose processes tests may kill."""
     with clusters.temporary("restart", say=lambda _: None) as made:
