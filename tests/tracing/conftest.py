@@ -9,6 +9,7 @@ from tests.support.otlp_collector import Collector, running_collector
 
 model_dir = launched_engine.model_dir
 launch = launched_engine.launch
+quick_servers = gateway_fixtures.quick_servers
 start_gateway = gateway_fixtures.start_gateway
 
 
