@@ -7,6 +7,7 @@ import os
 import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.full_run.rerun_alone import RerunAlone
 from tests.full_run.tools import Tools
 from xdist.remote import Producer
 
-from penstock.clients.kubernetes.client import Kube, connect
+from penstock.clients.kubernetes.client import Kube, Object, connect
 from penstock.clients.kubernetes.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -27,8 +28,9 @@ from penstock.clients.kubernetes.resources import (
     NAMESPACES,
     PODS,
     SERVICE_ACCOUNTS,
+    Resource,
 )
-from penstock.errors import KubeError
+from penstock.errors import KubeError, Transient
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
 from penstock.local.install import install_crds
@@ -150,9 +152,18 @@ async def _empty(kube: Kube, namespace: str) -> None:
     The namespace itself stays: its deletion is seventy requests, more than most tests send.
     """
     for resource in (INFERENCE_SERVICES, LORA_ADAPTERS, MODEL_ROUTES, DEPLOYMENTS, PODS):
-        for body in (await kube.list(resource, namespace))[0]:
+        for body in await _list(kube, resource, namespace):
             if not body["metadata"].get("ownerReferences"):
                 await kube.delete(resource, namespace, body["metadata"]["name"])
+
+
+async def _list(kube: Kube, resource: Resource, namespace: str) -> list[Object]:
+    """List objects. For a while after a change of a CRD the API server refuses to."""
+    for _ in range(100):
+        with suppress(Transient):
+            return (await kube.list(resource, namespace))[0]
+        await asyncio.sleep(0.1)
+    return (await kube.list(resource, namespace))[0]
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from penstock.api.generation.crdgen import inference_service_crd
 from penstock.api.inferenceservice.engine import Engine
 from penstock.api.inferenceservice.kind import InferenceServiceSpec
 from penstock.clients.kubernetes.resources import DEPLOYMENTS, INFERENCE_SERVICES
-from penstock.core.spec import fields as spec_fields
-from penstock.core.spec.fields import REVISION_FIELDS, RevisionField
+from penstock.core.spec import revision as spec_revision
+from penstock.core.spec.fields import RECORDED, REVISION_FIELDS, RevisionField
 from penstock.errors import Rejected
 
 # The engine of a spec with the further field.
@@ -66,12 +66,12 @@ def upgrade_operator(monkeypatch):
     def newer_to_core(body):
         known = to_core(body)
         value = spec.model_validate(body["spec"]).engine.sparsity
-        written = {n: value for n, value in body["spec"].items() if n in spec_fields.RECORDED}
+        written = {n: value for n, value in body["spec"].items() if n in RECORDED}
         settings = known.settings if value is None else {**known.settings, PATH: value}
         return replace(known, recorded_fields=written, settings=settings)
 
     monkeypatch.setattr("penstock.controller.services.reconciler.to_core", newer_to_core)
-    monkeypatch.setattr(spec_fields, "REVISION_FIELDS", (*REVISION_FIELDS, RevisionField(PATH)))
+    monkeypatch.setattr(spec_revision, "REVISION_FIELDS", (*REVISION_FIELDS, RevisionField(PATH)))
 
 
 async def settle(stand):

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.gateway.engine_answers import DONE
 
+from penstock.core.routing import outliers
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.apis import errors
 from penstock.gateway.proxy.proxied_request import CANCELLED_RESPONSES
@@ -74,7 +75,8 @@ async def test_phases_of_a_request(start_engine, start_gateway):
     assert await front.metric(f"{specs.REQUEST_S.name}_count") == 1
 
 
-async def test_endpoints_by_state_and_ejections(start_engine, start_gateway, caplog):
+async def test_endpoints_by_state_and_ejections(start_engine, start_gateway, caplog, monkeypatch):
+    monkeypatch.setattr(outliers, "FIRST_EJECTION_S", outliers.LAST_EJECTION_S)
     front = await start_gateway(await start_engine(fails), await start_engine())
     for _ in range(20):
         await front.ask()
