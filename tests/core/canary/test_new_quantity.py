@@ -14,6 +14,8 @@ import pytest
 
 import penstock
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 PROGRAM = "tests.core.canary.new_quantity"
 TEST = """
@@ -69,8 +71,8 @@ def run(package: Path, *arguments: str, given: str = "") -> dict:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory):
-    """What the program sees in the edited package, which also reads records of the present one."""
+def results(tmp_path_factory):
+    """Results of new_quantity.py in a copy of the package with the edits."""
     present = Path(penstock.__file__).parent
     package = tmp_path_factory.mktemp("edited") / "penstock"
     shutil.copytree(present, package)
@@ -83,30 +85,31 @@ def seen(tmp_path_factory):
     return run(package, given=json.dumps(run(present, "records")))
 
 
-@pytest.mark.slow
-def test_gateways_count_it_and_the_judge_aborts_for_it(seen):
-    kind, reason = seen["verdict"]
+def test_gateways_count_it_and_the_judge_aborts_for_it(results):
+    kind, reason = results["verdict"]
     assert kind == "Abort"
     assert reason.startswith("Decode time of the canary is +50.0 % against its control")
 
 
-def test_it_is_shown_and_stored(seen):
-    assert seen["metrics"] == [
+def test_it_is_shown_and_stored(results):
+    assert results["metrics"] == [
         "TTFT", "TTFT with queues", "TPOT", "Errors", "Objective violations", "Output length",
         "Decode time",
     ]  # fmt: skip
-    assert seen["is_stored"]
+    assert results["is_stored"]
 
 
-def test_the_simulator_measures_it(seen):
-    phases = [phase for phase, _ in seen["phases"]]
+def test_the_simulator_measures_it(results):
+    phases = [phase for phase, _ in results["phases"]]
     assert phases == ["Starting", "Judging", "Growing", "Promoting", "Draining", "Stable"]
-    accepted = dict(seen["phases"])["Growing"]
+    accepted = dict(results["phases"])["Growing"]
     assert "Decode time of the canary is " in accepted
     assert accepted.endswith("; all within tolerance")
 
 
-def test_what_was_stored_or_reported_without_it_is_not_read(seen):
-    assert seen["old_trial"] is None
-    assert seen["old_report"].startswith("unreadable stats report: GatewayReport.arms.default/chat")
-    assert seen["old_report"].endswith("lacks decode")
+def test_what_was_stored_or_reported_without_it_is_not_read(results):
+    assert results["old_trial"] is None
+    assert results["old_report"].startswith(
+        "unreadable stats report: GatewayReport.arms.default/chat"
+    )
+    assert results["old_report"].endswith("lacks decode")
