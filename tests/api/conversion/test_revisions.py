@@ -18,6 +18,7 @@ from penstock.core.spec.fields import (
     OTHER_FIELDS,
     REQUIRED,
     REVISION_FIELDS,
+    SETTINGS,
     RevisionField,
 )
 from penstock.core.spec.revision import hashed_document, revision_of
@@ -27,18 +28,29 @@ RECORDED = yaml.safe_load((Path(__file__).parent / "recorded_revisions.yaml").re
 KNOWN = [*(field.path for field in REVISION_FIELDS), *OTHER_FIELDS]
 
 
-def paths(node: dict[str, Any], path: str = "") -> Iterator[str]:
-    """Paths of a schema's fields, down to those that core lists or that have no fields."""
+def leaves(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Path and schema of each field, down to those that core lists or that have no fields."""
     for name, child in node["properties"].items():
         at = f"{path}.{name}" if path else name
         if "properties" in child and at not in KNOWN:
-            yield from paths(child, at)
+            yield from leaves(child, at)
         else:
-            yield at
+            yield at, child
+
+
+def paths(node: dict[str, Any], path: str = "") -> list[str]:
+    return [at for at, _ in leaves(node, path)]
 
 
 def test_every_field_of_the_spec_is_listed() -> None:
     assert sorted(paths(schema_of(InferenceServiceSpec))) == sorted(KNOWN)
+
+
+def test_a_setting_that_is_enabled_or_disabled_is_a_mode() -> None:
+    spec = leaves(schema_of(InferenceServiceSpec))
+    switches = {at for at, node in spec if "Enabled" in node.get("enum", ())}
+    assert switches == {at for at in SETTINGS if at.endswith(".mode")}
+    assert switches >= {"engine.kvCache.prefixCaching.mode", "engine.parallelism.expert.mode"}
 
 
 def test_the_status_shows_settings_under_the_paths_of_the_spec() -> None:

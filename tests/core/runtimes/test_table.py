@@ -7,6 +7,7 @@ import pytest
 from tests.support.service_spec import SMALL, pod_resources
 
 from penstock.core.runtimes.refusals import refused_settings
+from penstock.core.runtimes.runtime import switch
 from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.fields import REVISION_FIELDS
 from penstock.core.spec.service import PRE_STOP_S, TERMINATION_OVERHEAD_S
@@ -67,6 +68,13 @@ def refusals(settings: dict[str, Any], **changes: Any) -> list[str]:
 def test_arguments_of_settings(settings: dict[str, Any], expected: list[str]) -> None:
     assert args(settings) == expected
     assert refusals(settings) == []
+
+
+@pytest.mark.parametrize("value", ["Disabled", 0, None])
+def test_a_switch_is_true_or_false(value: Any) -> None:
+    path = "engine.kvCache.prefixCaching.mode"
+    with pytest.raises(TypeError, match=f"{path} must be true or false, not {value!r}"):
+        switch(path, "--enable-prefix-caching").write({path: value})
 
 
 def test_kubernetes_replaces_no_variable_in_the_path_of_a_model() -> None:

@@ -7,12 +7,13 @@ from penstock.api.inferenceservice.kind import InferenceServiceSpec
 from penstock.core.formats.quantity import parse_duration_s, whole_quantity
 from penstock.core.spec.fields import SETTINGS, check_settings
 
+IS_ENABLED = {"Enabled": True, "Disabled": False}
+
 # Conversions of values in the spec to base units, by path. Values of other paths need none.
 CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    **{path: IS_ENABLED.__getitem__ for path in SETTINGS if path.endswith(".mode")},
     "engine.kvCache.memory": whole_quantity,
     "engine.kvCache.offload.cpu.memory": whole_quantity,
-    "engine.kvCache.prefixCaching.mode": lambda mode: mode == "Enabled",
-    "engine.parallelism.expert.mode": lambda mode: mode == "Enabled",
     "engine.scheduling.requestTimeout": parse_duration_s,
     "engine.generation.defaults.temperature": float,
     "engine.generation.defaults.topP": float,

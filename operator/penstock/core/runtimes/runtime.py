@@ -66,9 +66,15 @@ def choice(path: str, flag: str, words: Mapping[Any, str]) -> Argument:
 
 
 def switch(path: str, flag: str) -> Argument:
-    """`flag` if the setting is true, `--no-flag` if it is false."""
+    """`flag` if the setting is true, `--no-flag` if it is false; its `write` refuses another value."""
     opposite = flag.replace("--", "--no-", 1)
-    return Argument((path,), (flag, opposite), lambda s: [flag if s[path] else opposite])
+
+    def write(settings: Settings) -> list[str]:
+        if not isinstance(settings[path], bool):
+            raise TypeError(f"{path} must be true or false, not {settings[path]!r}")
+        return [flag if settings[path] else opposite]
+
+    return Argument((path,), (flag, opposite), write)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
