@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,13 @@ PART = RankConfig(
     config=RunnerConfig(
         model_dir=Path("/models/ä"), device="cpu", dtype="float32", num_blocks=7, block_size=16,
         max_num_seqs=2, max_num_batched_tokens=5, max_model_len=99, quantization="int8",
-        num_host_blocks=2, max_adapters=1, layout=Layout(2, 3, True),
+        kv_dtype="int8", num_host_blocks=2, max_adapters=1, draft_model_dir=Path("/drafts/ü"),
+        draft_method="eagle", layout=Layout(2, 3, True), async_scheduling=False, enforce_eager=True,
     ),
     num_threads=1,
     store_port=4711,
+    log_format="json",
+    log_level="debug",
 )  # fmt: skip
 
 numbers = st.integers(0, 2**31 - 1)
@@ -91,6 +95,18 @@ def test_factors_arrive_as_they_were() -> None:
 )
 def test_others_arrive_as_they_were(message: Message) -> None:
     assert send_and_receive(message) == message
+
+
+@pytest.mark.parametrize("record", [PART, PART.config], ids=["rank", "runner"])
+def test_the_configuration_above_sets_every_field(record: RankConfig | RunnerConfig) -> None:
+    for field in fields(record):
+        assert field.default is MISSING or getattr(record, field.name) != field.default, field.name
+
+
+def test_a_field_that_is_not_of_its_type_is_not_sent() -> None:
+    config = replace(PART.config, num_blocks=Path("7"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="num_blocks"):
+        encode(replace(PART, config=config))
 
 
 @given(

@@ -5,9 +5,9 @@
                         AddFactors precede its AddAdapter, one message for each projection
     worker -> rank 0    Report: joining, then ready or failed; nothing afterwards
 
-Encoding: one byte for the type, four for the length, then the payload. It is JSON; for messages of
-every step, 32-bit integers in the machine's byte order; for tensors, safetensors. Either side ends
-the connection by closing the socket.
+Encoding: one byte for the type, four for the length, then the payload. It is JSON, from which
+pydantic restores a RankConfig by the types of its fields; for messages of every step, 32-bit integers in
+the machine's byte order; for tensors, safetensors. Either side ends the connection by closing the socket.
 """
 
 import itertools
@@ -17,9 +17,9 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
@@ -27,7 +27,6 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import BlockCopies, ScheduledSequence
 from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.lora.checkpoint import Factors
-from penstock_engine.models.shard import Layout
 from penstock_engine.telemetry.logs import LogFormat, LogLevel
 
 HEADER = struct.Struct("=cI")
@@ -53,6 +52,9 @@ class RankConfig:
     store_port: int = 0
     log_format: LogFormat = "text"
     log_level: LogLevel = "info"
+
+
+RANK_CONFIG = TypeAdapter(RankConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +148,13 @@ class Channel:
 
 
 def encode(message: Message) -> bytes:
-    """Encode a message with its header. Raises ValueError if it exceeds MAX_MESSAGE_BYTES."""
+    """Encode a message with its header.
+
+    Raises ValueError if it exceeds MAX_MESSAGE_BYTES, or if a field of a RankConfig is not of its type.
+    """
     match message:
         case RankConfig():
-            kind, payload = b"P", json.dumps(asdict(message), default=str).encode()
+            kind, payload = b"P", RANK_CONFIG.dump_json(message, warnings="error")
         case Report():
             kind, payload = b"R", json.dumps(asdict(message)).encode()
         case AddFactors(target, factors):
@@ -174,7 +179,7 @@ def decode(kind: bytes, payload: bytes) -> Message:
     try:
         match kind:
             case b"P":
-                return _unpack_part(payload)
+                return RANK_CONFIG.validate_json(payload)
             case b"R":
                 return Report(**json.loads(payload))
             case b"F":
@@ -193,15 +198,6 @@ def decode(kind: bytes, payload: bytes) -> Message:
                 raise ValueError(f"there is no message of type {kind!r}")
     except (TypeError, LookupError, struct.error, SafetensorError) as error:
         raise ValueError(f"a message of type {kind!r} cannot be read") from error
-
-
-def _unpack_part(payload: bytes) -> RankConfig:
-    fields = json.loads(payload)
-    config = fields["config"]
-    config["layout"] = Layout(**config["layout"])
-    for name in ("model_dir", "draft_model_dir"):
-        config[name] = None if config[name] is None else Path(config[name])
-    return RankConfig(**{**fields, "config": RunnerConfig(**config)})
 
 
 def _pack_factors(target: str, factors: Factors) -> bytes:
