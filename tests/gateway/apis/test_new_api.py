@@ -18,9 +18,9 @@ from penstock.gateway.stats.service_stats import ServiceStats
 from penstock.observability.metrics import gateway as specs
 
 EMBEDDINGS = Api(
-    path="/v1/embeddings",
-    prompt={"input": "Text"},
-    usage=UsageFields("prompt_tokens", None, "cached_tokens"),
+    path="/v1/test-embeddings",
+    prompt={"input": "Text", "messages": "Messages"},
+    usage=UsageFields("prompt_tokens", output=None, cached=None),
 )
 # Other names of the same counts, and two fields that may have the prompt.
 MESSAGES = Api(
@@ -46,6 +46,7 @@ def test_prompt_is_read_from_the_field_of_the_row():
     assert request.prompt_bytes == 24_000
     assert request.tokens == 6000  # no output is assumed
     assert parse(body(input=[1, 2, 3]), EMBEDDINGS).prompt_bytes == 12
+    assert parse(body(messages=[{"role": "user", "content": "abc"}]), EMBEDDINGS).prompt_bytes == 3
     assert parse(body(prompt="no"), EMBEDDINGS).prompt_bytes == 0
     assert request.attributes.conversation_key is not None
     assert (
@@ -69,14 +70,18 @@ def test_api_that_generates_nothing_has_no_output_and_no_empty_answer():
     assert (usage.prompt_tokens, usage.output_tokens, usage.is_empty) == (6000, 0, False)
 
 
-@pytest.mark.parametrize(("api", "output"), [(EMBEDDINGS, []), (COMPLETIONS, [math.log(7)])])
-def test_only_lengths_of_generated_answers_are_compared(api, output):
+@pytest.mark.parametrize(
+    ("api", "output", "prompt_tokens", "cached_tokens"),
+    [(EMBEDDINGS, [], 0, 0), (COMPLETIONS, [math.log(7)], 300, 256)],
+)
+def test_only_counts_that_the_row_has_are_compared(api, output, prompt_tokens, cached_tokens):
     stats, clock = ServiceStats(), Clock()
     record = RequestRecord(stats, clock, parse(body(input="x"), api), clock.now_s)
     whole(record, clock, USAGE % 7)
     close(record)
     arm = stats.arm(POD).snapshot()
     assert (arm.requests, arm.output) == (1, Moments.of(output))
+    assert (arm.prompt_tokens, arm.cached_tokens) == (prompt_tokens, cached_tokens)
 
 
 def test_counts_have_the_names_of_the_row():

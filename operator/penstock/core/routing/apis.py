@@ -15,12 +15,13 @@ PromptKind = Literal["Text", "Messages"]
 class UsageFields:
     """Names of the token counts in the `usage` of a response.
 
-    output: None if the API generates no tokens. cached: part of the prompt's that came from a cache.
+    output: None if the API generates no tokens. cached: part of the prompt's that came from a cache; None if
+    the API does not report it.
     """
 
     prompt: str
     output: str | None
-    cached: str
+    cached: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # hashable: one object for each API

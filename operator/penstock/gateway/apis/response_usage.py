@@ -55,10 +55,10 @@ def _last_count(name: str, chunk: bytes) -> int | None:
 class ResponseUsage:
     """Token counts and errors of one response of an API, from its bytes.
 
-    has_text: whether there is any text or tool
-    call. has_error: whether a stream has an error event, or the engine aborted the answer.
-    has_engine_error: whether it did, or the code of the event is charged to the engine as the same status
-    is; a 504 is not, as clients may set deadlines. prompt_tokens: None without usage.
+    has_text: whether there is any text or tool call. has_error: whether a stream has an error event, or the
+    engine aborted the answer. has_engine_error: whether it did, or the code of the event is charged to the
+    engine as the same status is; a 504 is not, as clients may set deadlines. prompt_tokens: None without
+    usage. cached_tokens: None of an API that does not report them.
     """
 
     def __init__(self, api: Api, *, is_stream: bool) -> None:
@@ -70,7 +70,7 @@ class ResponseUsage:
         self._bytes = 0
         self._output_tokens: int | None = None if api.generates else 0
         self.prompt_tokens: int | None = None
-        self.cached_tokens = 0
+        self.cached_tokens: int | None = None if api.usage.cached is None else 0
         self.has_text = self.has_error = self.has_engine_error = False
 
     def feed(self, chunk: bytes) -> None:
@@ -93,7 +93,7 @@ class ResponseUsage:
             self._output_tokens = output
         if (prompt := _last_count(names.prompt, chunk)) is not None:
             self.prompt_tokens = prompt
-        if (cached := _last_count(names.cached, chunk)) is not None:
+        if names.cached and (cached := _last_count(names.cached, chunk)) is not None:
             self.cached_tokens = cached
 
     @property
