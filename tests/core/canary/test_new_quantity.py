@@ -31,7 +31,8 @@ class DecodeTime(StreamedLatency):
 """
 EDITS = {
     "core/canary/arm.py": [
-        ("    overall_s: float | None = None\n", "    decode_s: float | None = None\n"),
+        ("    overall_s: float | None\n", "    decode_s: float | None\n"),
+        ("    overall_s=None,\n", "    decode_s=None,\n"),
         ("    output: Moments\n", "    decode: Moments\n"),
         ("    output=NOTHING,\n", "    decode=NOTHING,\n"),
         (
@@ -50,6 +51,13 @@ EDITS = {
             "            overall_s=request.ttft_s,\n",
             "            decode_s=request.end_s - request.first_token_s,\n",
         )
+    ],
+    "sim/rollout/minutes.py": [
+        (
+            "    output = _cells(block[good], side.output[good], blocks)\n",
+            "    decode = _cells(block[good], (side.tpot + side.output)[good], blocks)\n",
+        ),
+        ("            output=output[i],\n", "            decode=decode[i],\n"),
     ],
     "core/canary/compared_metrics.py": [("        return arm.tpot\n", TEST)],
     "core/canary/judge_state.py": [

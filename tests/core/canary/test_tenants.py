@@ -1,11 +1,13 @@
 """Tenants are counted separately up to a limit, and each request is counted once."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.canary import tenants
-from penstock.core.canary.arm import Answer, ArmCounter
+from penstock.core.canary.arm import UNMEASURED, ArmCounter
 from penstock.core.canary.tenants import MAX_TENANTS, OTHERS, Tenant, tenant_name
 
 names = st.sampled_from([f"t{i}" for i in range(2 * MAX_TENANTS)])
@@ -18,7 +20,7 @@ def arm_of(requests):
         if fails:
             count.record_failure(name)
             continue
-        count.record_answer(Answer(output_tokens=3, is_empty=False, ttft_s=0.2, tpot_s=0.01), name)
+        count.record_answer(replace(UNMEASURED, output_tokens=3, ttft_s=0.2, tpot_s=0.01), name)
     return count.snapshot()
 
 

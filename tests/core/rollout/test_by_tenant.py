@@ -1,8 +1,10 @@
 """Evidence by tenant, as the status shows it."""
 
+from dataclasses import replace
+
 import pytest
 
-from penstock.core.canary.arm import Answer, ArmCounter
+from penstock.core.canary.arm import UNMEASURED, ArmCounter
 from penstock.core.canary.tenants import OTHERS
 from penstock.core.rollout.by_tenant import compare_by_tenant
 
@@ -16,9 +18,8 @@ def arm(**requests):
             if each is None:
                 count.record_failure(tenant)
                 continue
-            count.record_answer(
-                Answer(output_tokens=2, is_empty=False, ttft_s=each, tpot_s=each / 10), tenant
-            )
+            answer = replace(UNMEASURED, output_tokens=2, ttft_s=each, tpot_s=each / 10)
+            count.record_answer(answer, tenant)
     return count.snapshot()
 
 

@@ -26,20 +26,38 @@ MISSED, MET = Moments(1, 1.0, 1.0), Moments(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answered request. What is None is not known, and is not counted."""
+    """An answered request. What is None is not known, and is not counted.
+
+    No field has a default, so that mypy names the places that do not measure a new one.
+    """
 
     output_tokens: int | None  # None of an API that generates none
     is_empty: bool  # it has no text
-    violates: bool = False  # a latency objective was missed
-    ahead: int = 0  # requests that the engine had not started to answer when it received this one
+    violates: bool  # a latency objective was missed
+    ahead: int  # requests that the engine had not started to answer when it received this one
     # Unfinished requests of the engine, the mean of start and end of the answer
-    concurrent: float = 0.0
-    prompt_tokens: int = 0
-    cached_tokens: int | None = None
-    ttft_s: float | None = None  # from the engine's receipt to the first token, of a stream
-    tpot_s: float | None = None  # per output token, of a stream of two tokens or more
+    concurrent: float
+    prompt_tokens: int
+    cached_tokens: int | None
+    ttft_s: float | None  # from the engine's receipt to the first token, of a stream
+    tpot_s: float | None  # per output token, of a stream of two tokens or more
     # From the gateway's receipt to the first token, or to an answer that is not streamed
-    overall_s: float | None = None
+    overall_s: float | None
+
+
+# An answer of which nothing is known.
+UNMEASURED = Answer(
+    output_tokens=None,
+    is_empty=False,
+    violates=False,
+    ahead=0,
+    concurrent=0.0,
+    prompt_tokens=0,
+    cached_tokens=None,
+    ttft_s=None,
+    tpot_s=None,
+    overall_s=None,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,13 @@ import asyncio
 import random
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import aiohttp
 from multidict import CIMultiDict
 
 from penstock.clients.pods.connections import PodConnector
-from penstock.core.canary.arm import Answer
+from penstock.core.canary.arm import UNMEASURED
 from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
 from penstock.core.routing.route import Mirror
@@ -151,7 +152,8 @@ class RequestMirror:
         if CHARGES[ending].charges_copy:
             arm.record_failure()
         elif is_answered:
-            arm.record_answer(Answer(output_tokens=usage.generated_tokens, is_empty=usage.is_empty))
+            tokens, is_empty = usage.generated_tokens, usage.is_empty
+            arm.record_answer(replace(UNMEASURED, output_tokens=tokens, is_empty=is_empty))
 
     async def _send(
         self, copy: MirroredRequest, service: Service, endpoint: Endpoint, usage: ResponseUsage

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -126,10 +126,7 @@ def _whole(side: Requests) -> Floats:
 def _arms(
     side: Requests, start_s: float, stop_s: float, limits: Objectives, streams: bool
 ) -> list[Arm]:
-    """Evidence of one side, one Arm per block of the span. streams: whether answers are streamed.
-
-    What is not drawn stays empty: no answer is without text.
-    """
+    """Evidence of one side, one Arm per block of the span. streams: whether answers are streamed."""
     blocks = round((stop_s - start_s) / BLOCK_S)
     block = np.minimum(((side.at_s - start_s) / BLOCK_S).astype(np.int64), blocks - 1)
     good = ~side.failed
@@ -153,11 +150,11 @@ def _arms(
     prompt = np.bincount(block, side.prompt_tokens, blocks).tolist()
     cached = np.bincount(block, side.prompt_tokens * side.cached_share, blocks).tolist()
     return [
-        replace(
-            NO_REQUESTS,
+        Arm(
             requests=requests[i],
             errors=errors[i],
             violations=violations[i],
+            empty_outputs=0,
             ttft=ttft[i * NUM_BINS : (i + 1) * NUM_BINS] if streams else NO_REQUESTS.ttft,
             tpot=tpot[i * NUM_TPOT_BINS : (i + 1) * NUM_TPOT_BINS] if streams else NO_REQUESTS.tpot,
             overall=overall[i],
@@ -165,6 +162,7 @@ def _arms(
             missed=missed[i * NUM_QUEUE_BINS : (i + 1) * NUM_QUEUE_BINS],
             prompt_tokens=round(prompt[i]),
             cached_tokens=round(cached[i]),
+            tenants={},
         )
         for i in range(blocks)
     ]
