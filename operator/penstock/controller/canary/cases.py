@@ -11,13 +11,11 @@ from penstock.controller.watching.children import by_service, children_of
 from penstock.core.canary.evidence import Faults
 from penstock.core.manifests.stored_record import RecordOwner, service_owner
 from penstock.core.observed.pods import ObservedPod
-from penstock.core.observed.rollout_phases import JUDGED_PHASES, Phase
+from penstock.core.observed.rollout_phases import JUDGED_PHASES, MIRRORED_PHASES
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout.blocks import ComparedArms
 from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.service import CONTROL, SERVE, ServiceSpec
-
-MIRROR_PHASE: Phase = "Mirroring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ def canary_cases(
     cases = []
     for key, body in services.items():
         with failures.isolate_errors("judge", *key):
-            if _phase(body) in (*JUDGED_PHASES, MIRROR_PHASE):
+            if _phase(body) in JUDGED_PHASES + MIRRORED_PHASES:
                 cases += _cases(body, deployments_of.get(key, []), own_pods.get(key, []))
     return cases
 
@@ -75,7 +73,7 @@ def _cases(body: Object, deployments: list[Object], pods: list[Object]) -> list[
         return []
     first = min(canary, key=lambda each: each.name)  # of several variants
     case = _case(service, revision, stable, first.uid, engines)
-    return [replace(case, is_mirrored=_phase(body) == MIRROR_PHASE)]
+    return [replace(case, is_mirrored=_phase(body) in MIRRORED_PHASES)]
 
 
 def _case(

@@ -31,20 +31,17 @@ Awaited = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseRow:
-    """Row of the phase table: properties of one phase.
+    """Row of the phase table: properties of one phase."""
 
-    meaning, end: what it is and what ends it, for the reference page. awaits: what it waits for, from which
-    its deadline and what is said of its progress follow. is_first: a rollout begins with it. is_judged: the
-    canary gets requests, and its evidence and the result of its evaluation count. user_action: what a user
-    does to end it; empty if it ends without a user.
-    """
-
+    # meaning, end: what it is and what ends it, for the reference page
     meaning: str
     end: str
-    awaits: Awaited
-    is_first: bool = False
+    awaits: Awaited  # from which its deadline and what is said of its progress follow
+    is_first: bool = False  # a rollout begins with it
+    is_mirrored: bool = False  # the canary gets copies of requests, and no traffic
+    # The canary gets requests, and its evidence and the result of its evaluation count
     is_judged: bool = False
-    user_action: str = ""
+    user_action: str = ""  # what a user does to end it; empty if it ends without a user
 
     @property
     def is_settled(self) -> bool:
@@ -83,6 +80,7 @@ PHASES: Mapping[Phase, PhaseRow] = {
         meaning="Canary: the new revision gets copies of requests; no traffic",
         end="`mirror.duration` of time with copies, a fault, or a user",
         awaits="Evidence",
+        is_mirrored=True,
     ),
     "Waiting": PhaseRow(
         meaning="BlueGreen: all pods are ready; a user decides when to switch",
@@ -155,5 +153,6 @@ def _phases(is_listed: Callable[[PhaseRow], object]) -> tuple[Phase, ...]:
 
 # A status may have the phase of a newer operator, which is in none of these.
 SETTLED_PHASES = _phases(lambda row: row.is_settled)
+MIRRORED_PHASES = _phases(lambda row: row.is_mirrored)
 JUDGED_PHASES = _phases(lambda row: row.is_judged)
 PHASES_THAT_USERS_END = _phases(lambda row: row.awaits == "User")

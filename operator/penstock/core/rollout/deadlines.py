@@ -54,7 +54,7 @@ def phase_deadline_s(
             is_kept = state.phase == "Promoting" and state.strategy == "BlueGreen"
             kept_s = rollout.scale_down_delay_s if is_kept else 0.0
             return state.since_s + kept_s + GATEWAY_TIMEOUT_S
-        case "Evidence" if state.phase == "Mirroring":
+        case "Evidence" if PHASES[state.phase].is_mirrored:
             return state.since_s + (
                 rollout.canary.mirror.duration_s if rollout.canary.mirror else 0.0
             )
