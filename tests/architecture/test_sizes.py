@@ -14,7 +14,7 @@ PRODUCT = ("operator", "engine")
 MAX_MODULES = 24
 MAX_FILE_LINES = 300
 MAX_BODY_LINES = 40
-# What was longer when the limit came. This list only shrinks.
+# Functions that already exceeded the limit. Remove an entry once its function fits.
 LONG_FUNCTIONS = {
     "engine/penstock_engine/kernels/grouped_linear.py: _grouped_linear_kernel",
     "engine/penstock_engine/kernels/paged_attention.py: _attend_kernel",
@@ -22,7 +22,6 @@ LONG_FUNCTIONS = {
     "engine/penstock_engine/server/generation/answer_format.py: _with_calls",
     "engine/penstock_engine/server/handlers/preprocessing.py: preprocess",
     "engine/penstock_engine/server/serve.py: serve",
-    "operator/penstock/sim/service.py: __init__",
 }
 
 
@@ -73,7 +72,7 @@ def test_no_function_of_the_product_is_longer_than_a_screen() -> None:
         for path in modules(*PRODUCT)
         for name in long_functions((ROOT / path).read_text())
     }
-    assert long - LONG_FUNCTIONS == set()
+    assert long == LONG_FUNCTIONS
 
 
 @pytest.mark.parametrize(("lines", "expected"), [(40, []), (41, ["work"])])
