@@ -1,4 +1,4 @@
-"""Classes with many fields explain each of them beside it, where it is read with its type."""
+"""Classes with many fields explain fields beside them, where they are read with their types."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ def explained_in_docstring(source: str) -> Iterator[str]:
                 yield node.name
 
 
-def test_long_classes_explain_their_fields_beside_them():
+def test_no_long_class_explains_fields_in_its_docstring():
     found = {
         f"{path.relative_to(ROOT)}: {name}"
         for root in ("operator/penstock", "engine/penstock_engine")
