@@ -5,7 +5,7 @@ import math
 from penstock.core.spec.canary import CanarySpec
 
 # Largest growth of the share from one block to the next, so that new endpoints can warm up.
-MAX_GROWTH = 2.0
+MAX_WEIGHT_GROWTH = 2.0
 
 
 def next_weight(spec: CanarySpec, weight: float, progress: float, e_value: float) -> float:
@@ -19,4 +19,4 @@ def next_weight(spec: CanarySpec, weight: float, progress: float, e_value: float
         return weight
     span = max(1.0, spec.max_weight / spec.min_weight)
     earned = spec.min_weight * math.pow(span, min(1.0, max(0.0, progress)))
-    return max(weight, min(earned, MAX_GROWTH * weight, spec.max_weight))
+    return max(weight, min(earned, MAX_WEIGHT_GROWTH * weight, spec.max_weight))
