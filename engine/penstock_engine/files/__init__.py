@@ -1,1 +1,1 @@
-"""Reads files and JSON that others have written."""
+"""Bounded reading of untrusted files and JSON."""

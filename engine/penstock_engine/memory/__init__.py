@@ -1,1 +1,1 @@
-"""Checks before the start, without torch: a model's files, and its memory within a limit."""
+"""Preflight, without torch: checks a model's and a draft's files, and plans memory and batch limits."""

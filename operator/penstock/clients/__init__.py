@@ -1,2 +1,2 @@
 """Clients of the systems outside Penstock: the Kubernetes API, Prometheus, the pods of engines and gateways,
-and the machine. No process imports another's."""
+and the machine."""

@@ -1,1 +1,1 @@
-"""What commands give back: tables, files, an exit status."""
+"""Output of commands: console, files, exit statuses."""

@@ -1,1 +1,1 @@
-"""This machine: clocks, cache folder, log output, plots."""
+"""The local machine: clocks, cache folder, log output, matplotlib set-up."""

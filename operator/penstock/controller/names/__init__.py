@@ -1,1 +1,1 @@
-"""Which object answers under a model name that several claim."""
+"""Resolves model names that several objects claim."""

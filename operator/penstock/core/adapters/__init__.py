@@ -1,4 +1,1 @@
-"""LoRA adapters of a service: their copies on engine pods, and the choice of a pod for a request.
-
-This package does no I/O.
-"""
+"""LoRA adapters of a service: their copies on engine pods, and the choice of a pod for a request."""

@@ -1,4 +1,1 @@
-"""Data formats: quantities, timestamps, addresses, merge patches, and dataclasses as JSON.
-
-Imports nothing.
-"""
+"""Data formats: quantities, timestamps, addresses, conditions, merge patches, and dataclasses as JSON."""

@@ -1,4 +1,1 @@
-"""Renders Kubernetes objects as dicts.
-
-Imports observed and what is below it.
-"""
+"""Renders Kubernetes objects as dicts."""

@@ -1,4 +1,1 @@
-"""The observed state as frozen records: child objects, the stored rollout state, gateway reports.
-
-Imports canary, scaling and what is below them.
-"""
+"""The observed state as frozen records: child objects, the stored rollout state, gateway reports."""

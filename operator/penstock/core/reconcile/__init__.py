@@ -1,4 +1,1 @@
-"""Compares a spec with the observed state; returns a plan of writes, conditions and the status.
-
-Imports all other packages of core.
-"""
+"""Compares a spec with the observed state; returns a plan of writes, conditions and the status."""

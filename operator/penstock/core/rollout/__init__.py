@@ -1,4 +1,1 @@
-"""Moves a service from one revision to the next: phases, events, target replicas, traffic shares.
-
-Imports observed and what is below it.
-"""
+"""Moves a service from one revision to the next: phases, events, target replicas, traffic shares."""

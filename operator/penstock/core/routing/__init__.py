@@ -1,4 +1,1 @@
-"""Decides where a request goes: route, revision, admission, endpoint and retry.
-
-Imports spec and formats.
-"""
+"""Decides where a request goes: route, revision, admission, endpoint and retry."""

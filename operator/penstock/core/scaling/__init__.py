@@ -1,4 +1,1 @@
-"""Decides how many replicas run: by KV-cache use, or by latency objectives; then budget and quota.
-
-Imports routing, spec and formats.
-"""
+"""Decides how many replicas run: by KV-cache use, or by latency objectives; then budget and quota."""

@@ -1,4 +1,1 @@
-"""The desired state: an InferenceService as core records, its revisions and their history.
-
-Imports formats.
-"""
+"""The desired state: an InferenceService as core records, its revisions and their history."""

@@ -1,1 +1,2 @@
-"""The simulated engine: the real scheduler, iterations by leaps, and a time model in place of the runner."""
+"""The simulated engine: the real scheduler with a time model in place of the runner; runs of decode
+iterations are advanced at once (a leap)."""
