@@ -96,6 +96,7 @@ class StoredRecord:
             return None
 
 
+# NAME-sizing: kept so that stored state stays readable.
 LEARNED = StoredRecord("sizing", "learned.json")
 TRIAL = StoredRecord("rollout", "trial.json")
 

@@ -22,8 +22,9 @@ Phase = Literal[
 ]
 
 
-# Spec: another revision. ReadyPods: new pods, within progressDeadline. RemovedPods: the end of those without
-# traffic. TrafficTo*: that gateways apply it. Evidence: on the canary. User: a decision.
+# What ends a phase. Spec: a change of spec. ReadyPods: ready pods, limited by progressDeadline. RemovedPods:
+# deleted pods. TrafficTo*: gateways apply the weights; Rolling has none and waits for ready stable pods.
+# Evidence: the judge. User: a command.
 Awaited = Literal[
     "Spec", "ReadyPods", "RemovedPods", "TrafficToNew", "TrafficToStable", "Evidence", "User"
 ]
