@@ -1,4 +1,4 @@
-"""Bounds that no rule of adapter placement can beat which does not know the coming requests."""
+"""Bounds on rules that do not know future requests."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""Bounds that no rule can beat.
+"""Clairvoyant bounds on loads (Belady) and times (no load takes time).
 
 Loads: Belady's rule on one cache with the slots of all pods. It evicts the adapter whose next request is
 furthest away, which is the fewest loads that any rule with this many slots can have, with or without
