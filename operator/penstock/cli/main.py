@@ -52,7 +52,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "penstock.cli.rollout.commands",
         "Show and control the rollout of a new revision.",
     ),
-    "simulate": (USE, "penstock.cli.simulation.simulate", "Simulate a scaling policy."),
+    "simulate": (
+        USE,
+        "penstock.cli.simulation.simulate",
+        "Simulate scaling or adapter placement.",
+    ),
     "simulate-rollout": (
         USE,
         "penstock.cli.simulation.simulate_rollout",
