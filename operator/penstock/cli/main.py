@@ -52,14 +52,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "penstock.cli.rollout.commands",
         "Show and control the rollout of a new revision.",
     ),
-    "simulate": (
-        USE,
-        "penstock.cli.simulation.simulate",
-        "Simulate scaling or adapter placement.",
-    ),
+    "simulate": (USE, "penstock.cli.simulation.scaling", "Simulate scaling or adapter placement."),
     "simulate-rollout": (
         USE,
-        "penstock.cli.simulation.simulate_rollout",
+        "penstock.cli.simulation.rollout",
         "Simulate canaries to measure a judge's error rates.",
     ),
     "calibrate": (
