@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.service_spec import SMALL
+from tests.support.specs.service_spec import SMALL
 from tests.support.tools import prometheus
 
 from penstock.chart.names import GATEWAY, OPERATOR

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.controller.services.service_bodies import NEW, child
-from tests.support.service_spec import service_spec
+from tests.support.specs.service_spec import service_spec
 
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.pods import ObservedPod

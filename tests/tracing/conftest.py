@@ -1,11 +1,11 @@
-"""Fixtures: a real engine process behind a real gateway, and a collector for the spans of both."""
+"""Fixtures: a real engine process behind a real gateway, and a sink for the spans of both."""
 
 from collections.abc import Iterator
 
 import pytest
 from tests.engine_server import launched_engine
 from tests.gateway import conftest as gateway_fixtures
-from tests.support.otlp_collector import Collector, running_collector
+from tests.support.span_sink import SpanSink, running_span_sink
 
 model_dir = launched_engine.model_dir
 launch = launched_engine.launch
@@ -14,7 +14,7 @@ start_gateway = gateway_fixtures.start_gateway
 
 
 @pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with running_collector() as server:
+def span_sink(monkeypatch: pytest.MonkeyPatch) -> Iterator[SpanSink]:
+    with running_span_sink() as server:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.base_url)
         yield server

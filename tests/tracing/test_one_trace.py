@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.conftest import Engine, answer, service
-from tests.support.otlp_collector import Collector, attributes, contains, duration_s
+from tests.support.span_sink import SpanSink, attributes, contains, duration_s
 
 from penstock.gateway.telemetry.tracing import RequestTracer
 from penstock_engine.contract.wire import REQUEST_ID_HEADER
@@ -23,13 +23,13 @@ ENGINE_PHASES = ["prepare", "queue", "prefill", "decode"]
 async def test_a_streamed_request_is_one_trace(
     launch: Any,
     start_gateway: Any,
-    collector: Collector,
+    span_sink: SpanSink,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     caplog.set_level(logging.INFO, "penstock.gateway.telemetry.access_log")
-    client, process = launch("--otlp-traces-endpoint", collector.url)
+    client, process = launch("--otlp-traces-endpoint", span_sink.url)
     engine = Engine("engine-0", "r1", answer, port=client.base_url.port)
     tracer = RequestTracer()
     front = await start_gateway(tracer=tracer)
@@ -42,16 +42,16 @@ async def test_a_streamed_request_is_one_trace(
 
     requests = {
         attributes(span)["gen_ai.request.id"]: span
-        for span in collector.named("POST /v1/completions")
+        for span in span_sink.named("POST /v1/completions")
     }
     request = requests[REQUEST_ID]
-    spans = [span for span in collector.spans if span.trace_id == request.trace_id]
+    spans = [span for span in span_sink.spans if span.trace_id == request.trace_id]
     by_name = {span.name: span for span in spans}
     assert len(by_name) == len(spans)
     assert by_name.keys() == {
         request.name, "attempt", "llm_request", *GATEWAY_PHASES, *ENGINE_PHASES,
     }  # fmt: skip
-    check_nesting(collector, request, by_name)
+    check_nesting(span_sink, request, by_name)
     # The id of the request leads from the gateway's line to the engine's, and to the trace.
     (access,) = [r.fields for r in caplog.records if r.fields["request_id"] == REQUEST_ID]
     engine_logs = tmp_path_factory.getbasetemp().glob("engine*/log")
@@ -88,13 +88,13 @@ async def send_requests(front: Any) -> dict[str, float]:
     return client_s
 
 
-def check_nesting(collector: Collector, request: Any, by_name: dict[str, Any]) -> None:
+def check_nesting(span_sink: SpanSink, request: Any, by_name: dict[str, Any]) -> None:
     """Check the parents of the spans, their services, and that phases follow each other without gaps."""
     assert by_name["llm_request"].parent_span_id == by_name["attempt"].span_id
     assert {by_name[name].parent_span_id for name in ENGINE_PHASES} == {
         by_name["llm_request"].span_id
     }
-    services = {span.span_id: name for name, span in collector.spans_with_service}
+    services = {span.span_id: name for name, span in span_sink.spans_with_service}
     assert services[request.span_id] == "penstock-gateway"
     assert services[by_name["llm_request"].span_id] == "penstock-engine"
     # Both processes read the same clock.

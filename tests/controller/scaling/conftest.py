@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.support.service_spec import pod_resources, service_spec
+from tests.support.specs.service_spec import pod_resources, service_spec
 
 from penstock.clients.pods import stats_report
 from penstock.clients.pods.scrape import Scraper

@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 import pytest
-from tests.support.service_spec import SMALL
+from tests.support.specs.service_spec import SMALL
 
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.metrics import OperatorMetrics

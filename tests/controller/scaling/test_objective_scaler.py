@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.support.service_spec import pod_resources
+from tests.support.specs.service_spec import pod_resources
 
 from penstock.controller.scaling.learned_state import MIN_WRITE_INTERVAL_S
 from penstock.controller.scaling.scaler import BLIND_TICKS_TO_REPORT, TICK_S

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.controller.services.service_bodies import KEY, NEW, OLD, child, rolled_out_service
-from tests.support.service_spec import service_spec
+from tests.support.specs.service_spec import service_spec
 
 from penstock.api.conversion.convert import InvalidService, to_core
 from penstock.controller.process.failures import Failures

@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from tests.controller.disruption_budgets import listed_budgets
-from tests.support.engine.random_templates import LIKELY_OVERRIDES, OVERRIDES
-from tests.support.engine.template_overrides import ALLOWED, REFUSED
+from tests.support.specs.random_templates import LIKELY_OVERRIDES, OVERRIDES
+from tests.support.specs.template_overrides import ALLOWED, REFUSED
 
 from penstock.chart.rendering.install import install_manifests
 from penstock.clients.kubernetes.resources import (

@@ -1,7 +1,7 @@
 """LoraAdapters as records, and engine pods that take adapters."""
 
 import pytest
-from tests.support.service_spec import service_spec
+from tests.support.specs.service_spec import service_spec
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.resource import adapter_resource, placement_of

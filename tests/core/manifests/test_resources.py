@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.service_spec import pod_resources, service_spec
+from tests.support.specs.service_spec import pod_resources, service_spec
 
 from penstock.core.manifests import engine
 from penstock.core.spec.resources import ResourceSpec

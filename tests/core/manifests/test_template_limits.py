@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.support.engine.random_templates import LIKELY_OVERRIDES, OVERRIDES
-from tests.support.engine.template_overrides import ALLOWED, REFUSED, engine, side
-from tests.support.service_spec import service_spec
+from tests.support.specs.random_templates import LIKELY_OVERRIDES, OVERRIDES
+from tests.support.specs.service_spec import service_spec
+from tests.support.specs.template_overrides import ALLOWED, REFUSED, engine, side
 
 from penstock.api.conversion.convert import InvalidService, to_core
 from penstock.core.manifests import allowed_pods

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.support.service_spec import pod_resources, service_spec
+from tests.support.specs.service_spec import pod_resources, service_spec
 
 from penstock.core.manifests.engine import own_pods
 from penstock.core.observed.accelerator_memory import (

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from tests.support.engine.preflight_messages import PASSED
-from tests.support.service_spec import SMALL, service_spec
+from tests.support.specs.preflight_messages import PASSED
+from tests.support.specs.service_spec import SMALL, service_spec
 
 from penstock.core.manifests import engine as manifests
 from penstock.core.observed.children import ObservedDeployment, ObservedState

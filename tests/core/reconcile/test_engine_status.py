@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from tests.support.engine.preflight_messages import PASSED
-from tests.support.service_spec import pod_resources, service_spec
+from tests.support.specs.preflight_messages import PASSED
+from tests.support.specs.service_spec import pod_resources, service_spec
 
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.reconcile.engine_status import engine_status

@@ -14,7 +14,7 @@ from tests.core.reconcile.one_revision import (
     pod,
     preflight,
 )
-from tests.support.service_spec import pod_resources
+from tests.support.specs.service_spec import pod_resources
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedState

@@ -23,7 +23,7 @@ from tests.core.reconcile.two_revisions import (
     pod,
     preflight,
 )
-from tests.support.engine.preflight_messages import PASSED
+from tests.support.specs.preflight_messages import PASSED
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedState

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.engine.preflight_messages import PASSED, REFUSED
-from tests.support.service_spec import pod_resources, service_spec
+from tests.support.specs.preflight_messages import PASSED, REFUSED
+from tests.support.specs.service_spec import pod_resources, service_spec
 
 from penstock.core.manifests import engine as manifests
 from penstock.core.observed.children import ObservedState

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.service_spec import pod_resources, service_spec
+from tests.support.specs.service_spec import pod_resources, service_spec
 
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.rollout_state import RolloutState

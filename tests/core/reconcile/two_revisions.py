@@ -4,8 +4,8 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from tests.support.engine.preflight_messages import PASSED
-from tests.support.service_spec import pod_resources, service_spec
+from tests.support.specs.preflight_messages import PASSED
+from tests.support.specs.service_spec import pod_resources, service_spec
 
 from penstock.core.manifests import engine as manifests
 from penstock.core.observed.children import ObservedDeployment, ObservedJob, ObservedState

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 from tests.core.rollout.rollout_inputs import NEW, OLD, SINCE_S, inputs, pod, state
-from tests.support.service_spec import service_spec
+from tests.support.specs.service_spec import service_spec
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.rollout_phases import Phase

@@ -22,7 +22,7 @@ from tests.core.rollout.rollout_inputs import (
     preflight,
     state,
 )
-from tests.support.engine.preflight_messages import PASSED, REFUSED
+from tests.support.specs.preflight_messages import PASSED, REFUSED
 
 from penstock.core.canary.verdict import Abort, Accept, Continue, MirrorPassed
 from penstock.core.observed.children import ObservedJob

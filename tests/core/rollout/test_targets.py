@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.support.engine.preflight_messages import PASSED, REFUSED
+from tests.support.specs.preflight_messages import PASSED, REFUSED
 
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.support.service_spec import SMALL
+from tests.support.specs.service_spec import SMALL
 
 from penstock.core.runtimes.refusals import refused_settings
 

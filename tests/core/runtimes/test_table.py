@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.service_spec import SMALL, pod_resources
+from tests.support.specs.service_spec import SMALL, pod_resources
 
 from penstock.core.runtimes.refusals import refused_settings
 from penstock.core.runtimes.runtime import switch

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
-from tests.support.service_spec import pod_resources, service_spec
+from tests.support.specs.service_spec import pod_resources, service_spec
 
 from penstock.core.scaling.quotas import apply_quotas, budgets, quota_limits
 from penstock.core.scaling.rule import Decision

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.service_spec import service_spec
+from tests.support.specs.service_spec import service_spec
 
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.manifests.allowed_pods import PodLimits

@@ -1,4 +1,4 @@
-"""Tests of tracing: the spans that a collector receives over a real socket."""
+"""Tests of tracing: the spans that a sink receives over a real socket."""
 
 import re
 import subprocess
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from tests.support.otlp_collector import (
-    Collector,
+from tests.support.span_sink import (
+    SpanSink,
     attributes,
     contains,
     duration_s,
-    running_collector,
+    running_span_sink,
 )
 
 from penstock_engine.core.step import SequenceOutput, Step
@@ -26,16 +26,16 @@ TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 @pytest.fixture
-def collector() -> Iterator[Collector]:
-    with running_collector() as server:
+def span_sink() -> Iterator[SpanSink]:
+    with running_span_sink() as server:
         yield server
 
 
 @pytest.fixture
-def tracer(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
-    # The collector of this test cannot decompress exports.
+def tracer(span_sink: SpanSink, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
+    # The span sink of this test cannot decompress exports.
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
-    made = Tracer(collector.url)
+    made = Tracer(span_sink.url)
     yield made
     made.close()
 
@@ -48,7 +48,7 @@ class EchoRunner:
 
 
 async def test_a_span_has_vllms_attributes_and_the_clients_trace(
-    serve_runner: Any, collector: Collector, tracer: Tracer
+    serve_runner: Any, span_sink: SpanSink, tracer: Tracer
 ) -> None:
     body = {"prompt": [7, 8, 9], "max_tokens": 4, "temperature": 0.5, "top_p": 0.9, "n": 2}
     headers = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01", "x-request-id": "mine"}
@@ -56,7 +56,7 @@ async def test_a_span_has_vllms_attributes_and_the_clients_trace(
         await client.post("/v1/completions", json=body, headers=headers)
     tracer.flush()
 
-    first, second = collector.named("llm_request")
+    first, second = span_sink.named("llm_request")
     others = attributes(first)
     latencies = {name: others.pop(name) for name in list(others) if "latency" in name}
     assert first.kind == 2  # server
@@ -89,15 +89,15 @@ async def test_a_span_has_vllms_attributes_and_the_clients_trace(
 
 
 async def test_the_phases_of_a_choice_follow_each_other(
-    serve_runner: Any, collector: Collector, tracer: Tracer
+    serve_runner: Any, span_sink: SpanSink, tracer: Tracer
 ) -> None:
     async with serve_runner(EchoRunner, tracer=tracer) as client:
         await client.post("/v1/completions", json={"prompt": [7, 8], "max_tokens": 4})
     tracer.flush()
 
-    (request,) = collector.named("llm_request")
+    (request,) = span_sink.named("llm_request")
     phases = sorted(
-        (span for span in collector.spans if span is not request),
+        (span for span in span_sink.spans if span is not request),
         key=lambda span: span.start_time_unix_nano,
     )
     assert [span.name for span in phases] == ["prepare", "queue", "prefill", "decode"]
@@ -110,7 +110,7 @@ async def test_the_phases_of_a_choice_follow_each_other(
 
 
 async def test_preemptions_are_spans_within_their_choice(
-    serve_runner: Any, collector: Collector, tracer: Tracer, caplog: pytest.LogCaptureFixture
+    serve_runner: Any, span_sink: SpanSink, tracer: Tracer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Six sequences of 63 tokens do not fit into 16 blocks of 16."""
     caplog.set_level("INFO", "penstock_engine.server.generation.request_log")
@@ -119,8 +119,8 @@ async def test_preemptions_are_spans_within_their_choice(
         await client.post("/v1/completions", json=body)
     tracer.flush()
 
-    requests = {span.span_id: span for span in collector.named("llm_request")}
-    preempted = collector.named("preempted")
+    requests = {span.span_id: span for span in span_sink.named("llm_request")}
+    preempted = span_sink.named("preempted")
     lines = [each.fields for each in caplog.records if each.name.endswith("request_log")]
     assert preempted
     assert len(preempted) == sum(line["preemptions"] for line in lines)
@@ -136,7 +136,7 @@ def series(text: str) -> set[str]:
 
 
 async def test_latencies_have_exemplars_for_scrapers_that_accept_them(
-    serve_runner: Any, collector: Collector, tracer: Tracer
+    serve_runner: Any, span_sink: SpanSink, tracer: Tracer
 ) -> None:
     client_span = f"00-{TRACE_ID}-{PARENT_ID}-01"
     async with serve_runner(EchoRunner, tracer=tracer) as client:
@@ -175,35 +175,35 @@ def test_tracing_is_off_without_an_endpoint(environment: dict[str, str], is_on: 
 
 
 async def test_a_request_without_a_trace_starts_one(
-    serve_runner: Any, collector: Collector, tracer: Tracer
+    serve_runner: Any, span_sink: SpanSink, tracer: Tracer
 ) -> None:
     async with serve_runner(EchoRunner, tracer=tracer) as client:
         for headers in ({}, {"traceparent": "nonsense"}):
             await client.post("/v1/completions", json={"prompt": [7]}, headers=headers)
     tracer.flush()
-    requests = collector.named("llm_request")
+    requests = span_sink.named("llm_request")
     assert len({span.trace_id for span in requests}) == 2
     assert {span.parent_span_id for span in requests} == {b""}
 
 
 async def test_spans_that_the_client_does_not_sample_are_not_exported(
-    serve_runner: Any, collector: Collector, tracer: Tracer
+    serve_runner: Any, span_sink: SpanSink, tracer: Tracer
 ) -> None:
     headers = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-00"}
     async with serve_runner(EchoRunner, tracer=tracer) as client:
         await client.post("/v1/completions", json={"prompt": [7]}, headers=headers)
     tracer.flush()
-    assert collector.spans == []
+    assert span_sink.spans == []
 
 
 async def test_the_span_of_a_failed_request_has_error_status(
-    serve_runner: Any, collector: Collector, tracer: Tracer
+    serve_runner: Any, span_sink: SpanSink, tracer: Tracer
 ) -> None:
     async with serve_runner(EchoRunner, tracer=tracer) as client:
         late = {"x-request-timeout-s": "0"}
         await client.post("/v1/completions", json={"prompt": [7]}, headers=late)
     tracer.flush()
-    (span,) = collector.named("llm_request")
+    (span,) = span_sink.named("llm_request")
     assert span.status.code == 2
     assert "gen_ai.latency.time_to_first_token" not in attributes(span)
 

@@ -1,4 +1,4 @@
-"""Traces of the gateway: the spans that a collector receives, and the headers that engines get."""
+"""Traces of the gateway: the spans that a sink receives, and the headers that engines get."""
 
 import os
 import socket
@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.gateway.conftest import Request, answer
-from tests.support.otlp_collector import attributes, contains, duration_s, running_collector
+from tests.support.span_sink import attributes, contains, duration_s, running_span_sink
 
 from penstock.core.routing.route import Mirror, RouteRule
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
@@ -23,14 +23,14 @@ LEAVES = {"receive", "route", "wait", "connect", "first_byte", "stream"}
 
 
 @pytest.fixture
-def collector(monkeypatch):
-    with running_collector() as server:
+def span_sink(monkeypatch):
+    with running_span_sink() as server:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.base_url)
         yield server
 
 
 @pytest.fixture
-def tracer(collector):
+def tracer(span_sink):
     made = RequestTracer()
     yield made
     made.close()
@@ -46,20 +46,20 @@ async def ask(front, tracer, **headers):
     return got.status
 
 
-async def test_a_requests_phases_fill_its_span(start_engine, start_gateway, collector, tracer):
+async def test_a_requests_phases_fill_its_span(start_engine, start_gateway, span_sink, tracer):
     engine = await start_engine()
     front = await start_gateway(engine, tracer=tracer)
     client = f"00-{TRACE_ID}-{PARENT_ID}-01"
     assert await ask(front, tracer, traceparent=client, tracestate="a=b") == 200
 
     (request,), (attempt,) = (
-        collector.named("POST /v1/chat/completions"),
-        collector.named("attempt"),
+        span_sink.named("POST /v1/chat/completions"),
+        span_sink.named("attempt"),
     )
     assert (request.trace_id.hex(), request.parent_span_id.hex()) == (TRACE_ID, PARENT_ID)
-    assert {span.trace_id.hex() for span in collector.spans} == {TRACE_ID}
+    assert {span.trace_id.hex() for span in span_sink.spans} == {TRACE_ID}
     leaves = sorted(
-        (span for span in collector.spans if span.name in LEAVES),
+        (span for span in span_sink.spans if span.name in LEAVES),
         key=lambda span: span.start_time_unix_nano,
     )
     assert [span.name for span in leaves] == [
@@ -83,11 +83,11 @@ async def test_a_requests_phases_fill_its_span(start_engine, start_gateway, coll
     assert (facts["http.response.status_code"], facts["penstock.service"]) == (200, "default/chat")
 
 
-async def test_a_request_without_a_trace_starts_one(start_engine, start_gateway, collector, tracer):
+async def test_a_request_without_a_trace_starts_one(start_engine, start_gateway, span_sink, tracer):
     engine = await start_engine()
     front = await start_gateway(engine, tracer=tracer)
     await ask(front, tracer)
-    (request,) = collector.named("POST /v1/chat/completions")
+    (request,) = span_sink.named("POST /v1/chat/completions")
     assert request.parent_span_id == b""
     assert request.trace_id.hex() in engine.requests[0].headers["traceparent"]
 
@@ -113,17 +113,17 @@ async def test_malformed_headers_are_neither_passed_on_nor_logged(
 
 
 async def test_what_the_client_does_not_sample_is_not_exported(
-    start_engine, start_gateway, collector, tracer
+    start_engine, start_gateway, span_sink, tracer
 ):
     engine = await start_engine()
     front = await start_gateway(engine, tracer=tracer)
     await ask(front, tracer, traceparent=f"00-{TRACE_ID}-{PARENT_ID}-00")
-    assert collector.spans == []
+    assert span_sink.spans == []
     assert engine.requests[0].headers["traceparent"].endswith("-00")
 
 
 async def test_latencies_have_exemplars_for_scrapers_that_accept_them(
-    start_engine, start_gateway, collector, tracer
+    start_engine, start_gateway, span_sink, tracer
 ):
     front = await start_gateway(await start_engine(), tracer=tracer)
     await ask(front, tracer, traceparent=f"00-{TRACE_ID}-{PARENT_ID}-01")
@@ -150,17 +150,17 @@ async def fails(request: Request) -> None:
     await request.whole(b'{"error": {}}', "500 Internal Server Error")
 
 
-async def test_each_attempt_has_its_own_phases(start_engine, start_gateway, collector, tracer):
+async def test_each_attempt_has_its_own_phases(start_engine, start_gateway, span_sink, tracer):
     fleet = [await start_engine(fails), await start_engine(answer)]
     front = await start_gateway(*fleet, tracer=tracer)
-    while len(collector.named("attempt")) == len(collector.named("POST /v1/chat/completions")):
-        collector.exports.clear()
+    while len(span_sink.named("attempt")) == len(span_sink.named("POST /v1/chat/completions")):
+        span_sink.exports.clear()
         await ask(front, tracer)
-    first, second = sorted(collector.named("attempt"), key=lambda span: span.start_time_unix_nano)
+    first, second = sorted(span_sink.named("attempt"), key=lambda span: span.start_time_unix_nano)
     assert attributes(first)["error.type"] == "error"
     assert attributes(second)["http.request.resend_count"] == 1
     names = {
-        span.span_id: {each.name for each in collector.spans if each.parent_span_id == span.span_id}
+        span.span_id: {each.name for each in span_sink.spans if each.parent_span_id == span.span_id}
         for span in (first, second)
     }
     assert names == {
@@ -170,7 +170,7 @@ async def test_each_attempt_has_its_own_phases(start_engine, start_gateway, coll
 
 
 async def test_a_mirrored_copy_belongs_to_the_request(
-    start_engine, start_gateway, make_service, collector, tracer, until
+    start_engine, start_gateway, make_service, span_sink, tracer, until
 ):
     main, other = await start_engine(), await start_engine()
     front = await start_gateway(tracer=tracer)
@@ -180,18 +180,18 @@ async def test_a_mirrored_copy_belongs_to_the_request(
     await ask(front, tracer)
     await until(lambda: other.requests)
     await front.idle_with_copies()
-    (request,) = collector.named("POST /v1/chat/completions")
+    (request,) = span_sink.named("POST /v1/chat/completions")
     span = f"{request.trace_id.hex()}-{request.span_id.hex()}"
     assert other.requests[0].headers["traceparent"].startswith(f"00-{span}-")
     assert attributes(request)["penstock.model_route"] == "default/route"
 
 
-async def test_a_rejected_request_has_its_reason(start_gateway, collector, tracer):
+async def test_a_rejected_request_has_its_reason(start_gateway, span_sink, tracer):
     front = await start_gateway(tracer=tracer)
     assert await ask(front, tracer) == 404
-    (request,) = collector.named("POST /v1/chat/completions")
+    (request,) = span_sink.named("POST /v1/chat/completions")
     assert attributes(request)["penstock.reason"] == "the model `chat` does not exist"
-    assert {span.name for span in collector.spans} - {request.name} == {"receive", "route"}
+    assert {span.name for span in span_sink.spans} - {request.name} == {"receive", "route"}
 
 
 def test_a_collector_that_does_not_answer_delays_the_end_by_seconds():

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.core.reconcile.conditions.observed_engines import OLD, deployment, observed_with, pod
-from tests.support.service_spec import SMALL, service_spec
+from tests.support.specs.service_spec import SMALL, service_spec
 
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.conditions import conditions

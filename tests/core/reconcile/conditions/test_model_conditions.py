@@ -17,8 +17,8 @@ from tests.core.reconcile.conditions.service_conditions import (
     SPEC,
     condition_of,
 )
-from tests.support.engine.preflight_messages import REFUSED
-from tests.support.service_spec import pod_resources
+from tests.support.specs.preflight_messages import REFUSED
+from tests.support.specs.service_spec import pod_resources
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.reconcile.conditions import conditions

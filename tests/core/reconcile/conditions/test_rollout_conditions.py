@@ -19,7 +19,7 @@ from tests.core.reconcile.conditions.service_conditions import (
     WRONG,
     condition_of,
 )
-from tests.support.engine.preflight_messages import REFUSED
+from tests.support.specs.preflight_messages import REFUSED
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import RolloutState

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tests.support.engine.preflight_messages import PASSED, REFUSED
+from tests.support.specs.preflight_messages import PASSED, REFUSED
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedBudget, ObservedDeployment, ObservedJob

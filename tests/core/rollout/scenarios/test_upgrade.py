@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.core.rollout.scenarios.fake_cluster import POD_DEFAULTS
 from tests.core.rollout.scenarios.world import World
-from tests.support.service_spec import pod_resources
+from tests.support.specs.service_spec import pod_resources
 
 from penstock.core.canary.verdict import Accept
 from penstock.core.formats.strategic_merge import merge

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.support.service_spec import pod_resources
+from tests.support.specs.service_spec import pod_resources
 
 from penstock.core.canary.verdict import Accept
 from penstock.core.spec.service import CONTROL, VariantSpec

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from tests.core.rollout.scenarios.fake_cluster import Cluster
-from tests.support.service_spec import SMALL, service_spec
+from tests.support.specs.service_spec import SMALL, service_spec
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.reconcile.plan import PlanInputs, plan

@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import psutil
-from tests.runtimes.service_engine import NAME, Engine
+from tests.engine_flags.service_engine import NAME, Engine
 
 from penstock.core.adapters.adapter import AdapterVersion
 
@@ -65,8 +65,8 @@ def answers_are_traced(engine: Engine) -> None:
     engine.complete()
     engine.process.terminate()
     engine.process.join(20)
-    assert engine.collector is not None
-    assert engine.collector.named("llm_request")
+    assert engine.span_sink is not None
+    assert engine.span_sink.named("llm_request")
 
 
 def nothing_is_reused(engine: Engine) -> None:

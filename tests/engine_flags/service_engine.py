@@ -18,7 +18,7 @@ import httpx
 from aiohttp.test_utils import unused_port
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.engine.engine_process import start_engine
-from tests.support.otlp_collector import Collector
+from tests.support.span_sink import SpanSink
 
 from penstock.api.conversion.convert import to_core
 from penstock.api.inferenceservice.kind import KIND
@@ -84,7 +84,7 @@ class Engine:
         self.process = process
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
         self.model_dir = model_dir
-        self.collector: Collector | None = None
+        self.span_sink: SpanSink | None = None
         self._log_path = log_path
 
     def wait_until_ready(self) -> None:

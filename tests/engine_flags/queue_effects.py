@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from tests.runtimes.effects import LONG
-from tests.runtimes.service_engine import Engine
+from tests.engine_flags.effects import LONG
+from tests.engine_flags.service_engine import Engine
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Fixtures: a tiny model with adapters and sampling defaults, a mixture of experts, a collector."""
+"""Fixtures: a tiny model with adapters and sampling defaults, a mixture of experts, a span sink."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ import torch
 import transformers
 from tests.engine_server import launched_engine
 from tests.engine_server.adapters.test_adapters import make_adapter
-from tests.support.otlp_collector import Collector, running_collector
+from tests.support.span_sink import SpanSink, running_span_sink
 
 model_dir = launched_engine.model_dir
 
@@ -25,23 +25,23 @@ TEMPLATE = (
 
 @dataclass
 class Places:
-    """Folders that specs name, and the collector of traces."""
+    """Folders that specs name, and the sink of traces."""
 
     model: Path
     experts: Path
     config_maps: dict[str, Path]
-    collector: Collector
+    span_sink: SpanSink
 
 
 @pytest.fixture(scope="session")
-def collector() -> Iterator[Collector]:
-    with running_collector() as server:
+def span_sink() -> Iterator[SpanSink]:
+    with running_span_sink() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def places(
-    model_dir: Path, tmp_path_factory: pytest.TempPathFactory, collector: Collector
+    model_dir: Path, tmp_path_factory: pytest.TempPathFactory, span_sink: SpanSink
 ) -> Places:
     root = tmp_path_factory.mktemp("places")
     model = root / "soup"
@@ -56,7 +56,7 @@ def places(
     (config_map / "broken").write_text("{% if %}")
     experts = root / "experts"
     _make_experts(experts, model_dir)
-    return Places(model, experts, {"templates": config_map}, collector)
+    return Places(model, experts, {"templates": config_map}, span_sink)
 
 
 def _add_sampling_default(model: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtimes.conftest import Places
-from tests.runtimes.service_engine import preflight, service
+from tests.engine_flags.conftest import Places
+from tests.engine_flags.service_engine import preflight, service
 
 from penstock.api.conversion.convert import InvalidService, to_core
 

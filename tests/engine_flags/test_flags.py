@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from tests.runtimes import effects, queue_effects
-from tests.runtimes.conftest import Places
-from tests.runtimes.service_engine import Engine, preflight, running_engine
+from tests.engine_flags import effects, queue_effects
+from tests.engine_flags.conftest import Places
+from tests.engine_flags.service_engine import Engine, preflight, running_engine
 
 from penstock.core.runtimes.flag_fields import FIELDS
 from penstock.core.runtimes.page import EXTRA_FLAGS
@@ -154,7 +154,7 @@ CASES = {
                     "model": {"uri": f"file://{places.model}"},
                 },
             },
-            "tracing": {"exporterEndpoint": places.collector.base_url},
+            "tracing": {"exporterEndpoint": places.span_sink.base_url},
         },
         {
             "--speculative-config": effects.drafts_are_accepted,
@@ -240,7 +240,7 @@ def test_a_running_engine_shows_the_effect_of_each_flag(
     with running_engine(
         places.model, case.spec(places), tmp_path / "log", places.config_maps
     ) as engine:
-        engine.collector = places.collector
+        engine.span_sink = places.span_sink
         for check, checked in flags.items():
             try:
                 check(engine)

@@ -1,4 +1,4 @@
-"""An OTLP/HTTP collector that keeps the spans it receives."""
+"""An OTLP/HTTP server that keeps the spans it receives."""
 
 import threading
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 
-class Collector(HTTPServer):
+class SpanSink(HTTPServer):
     """The server. exports: all that it received."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Collector(HTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        assert isinstance(self.server, Collector)
+        assert isinstance(self.server, SpanSink)
         assert self.path == "/v1/traces"
         body = self.rfile.read(int(self.headers["content-length"]))
         self.server.exports.append(ExportTraceServiceRequest.FromString(body))
@@ -78,9 +78,9 @@ def contains(outer: Any, inner: Any) -> bool:
 
 
 @contextmanager
-def running_collector() -> Iterator[Collector]:
-    """A collector that listens while the block runs."""
-    with Collector() as server:
+def running_span_sink() -> Iterator[SpanSink]:
+    """A sink that listens while the block runs."""
+    with SpanSink() as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

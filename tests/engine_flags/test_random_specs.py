@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.cluster.random_specs import follow_all, report
-from tests.runtimes.service_engine import preflight
+from tests.engine_flags.service_engine import preflight
 from tests.support.cluster.engine_agreement import as_manifest
 from tests.support.engine.small_models import make_models
 
