@@ -159,12 +159,6 @@ def test_what_an_engine_moved_to_its_disk_is_unloaded() -> None:
     assert plan.unloads == ((engine_name("a"), "p0"),)
 
 
-def test_a_draining_pod_is_left_alone_and_counts_for_nothing() -> None:
-    pods = [pod("p0", 1, {"a": RESIDENT, "b": RESIDENT}, is_draining=True), pod("p1", 1)]
-    plan = place([version("a", Placement("All"))], pods, {})
-    assert (plan.loads, plan.unloads) == (((engine_name("a"), "p1"),), ())
-
-
 def test_copies_above_a_fixed_number_are_unloaded() -> None:
     adapters = [version("a", Placement("Fixed", min_copies=1))]
     pods = [pod("p0", 1, {"a": RESIDENT}), pod("p1", 1, {"a": BUSY})]

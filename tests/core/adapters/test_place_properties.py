@@ -63,9 +63,7 @@ def replicas(draw: st.DrawFn, copy: st.SearchStrategy[Copy] = copies) -> list[Ad
         slots = draw(st.integers(1, 4))
         held = draw(st.dictionaries(in_engines, copy, max_size=slots))
         load = draw(st.floats(0, 9))
-        pods.append(
-            replica(f"p{index}", slots, held, load=load, is_draining=draw(st.integers(0, 4)) == 0)
-        )
+        pods.append(replica(f"p{index}", slots, held, load=load))
     return pods
 
 
@@ -95,7 +93,6 @@ def test_a_plan_keeps_to_slots_and_touches_only_what_it_may(
         assert copy.requests == 0
         assert copy.state != "Loading"
         assert is_own_name(name)
-        assert not by_pod[pod].is_draining
         if (
             name in known
             and known[name].placement.policy == "OnDemand"
@@ -104,7 +101,6 @@ def test_a_plan_keeps_to_slots_and_touches_only_what_it_may(
             assert not known[name].placement.is_pinned or known[name].placement.max_copies
     for name, pod in plan.loads:
         assert name in known
-        assert not by_pod[pod].is_draining
         assert name not in by_pod[pod].copies or (name, pod) in plan.unloads
     for before, after in zip(pods, applied(plan, pods), strict=True):
         assert used_slots(after) <= max(before.slots, used_slots(before))
@@ -138,10 +134,9 @@ def test_minimums_hold_before_all_demand(
     claims = [v for v in versions if v.placement.is_pinned or min_copies(v, len(pods))]
     pods = [replace(p, slots=len(claims) + 1) for p in pods]
     _, pods = settled(versions, pods, demand)
-    serving = [p for p in pods if not p.is_draining]
-    counts = Counter(name for p in serving for name in p.copies)
+    counts = Counter(name for p in pods for name in p.copies)
     for each in versions:
-        assert counts[each.engine_name] >= min_copies(each, len(serving))
+        assert counts[each.engine_name] >= min_copies(each, len(pods))
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8, unique=True), st.integers(1, 8))
@@ -168,9 +163,9 @@ def test_a_request_gets_what_it_may(
 ) -> None:
     wanted = version(name).engine_name
     known = {v.engine_name: v for v in versions}
-    serving = {p.pod: p for p in pods if not p.is_draining}
+    by_pod = {p.pod: p for p in pods}
     resident = [
-        p for p in serving.values() if wanted in p.copies and p.copies[wanted].state == "Resident"
+        p for p in by_pod.values() if wanted in p.copies and p.copies[wanted].state == "Resident"
     ]
     match route_adapter(wanted, pods, known, demand, waited_s):
         case Send(chosen):
@@ -178,7 +173,7 @@ def test_a_request_gets_what_it_may(
             assert resident
         case Load(pod, evict, _):
             assert not resident
-            target = serving[pod]
+            target = by_pod[pod]
             assert all(copy.state != "Loading" for copy in target.copies.values())
             assert (evict is None) == (used_slots(target) < target.slots)
             if evict is not None:
@@ -186,17 +181,17 @@ def test_a_request_gets_what_it_may(
                 assert not known[evict].placement.is_pinned
                 held = sum(
                     evict in p.copies and p.copies[evict].state != "Evicted"
-                    for p in serving.values()
+                    for p in by_pod.values()
                 )
-                assert held > min_copies(known[evict], len(serving))
+                assert held > min_copies(known[evict], len(by_pod))
         case Wait(reason):
             assert not resident
             assert reason
         case DrainCopy(pod, name):
             assert not resident
             assert waited_s >= DRAIN_AFTER_S
-            assert used_slots(serving[pod]) >= serving[pod].slots
-            assert serving[pod].copies[name].requests > 0
+            assert used_slots(by_pod[pod]) >= by_pod[pod].slots
+            assert by_pod[pod].copies[name].requests > 0
             assert not known[name].placement.is_pinned
         case Refuse():
             assert not resident

@@ -51,11 +51,6 @@ def test_copies_on_another_side_are_enough_for_a_minimum() -> None:
     assert decision == Load("new", engine_name("a"), decision.reason)
 
 
-def test_a_draining_pod_gets_nothing() -> None:
-    pods = [pod("p0", 1, {"a": RESIDENT}, is_draining=True), pod("p1", 1)]
-    assert isinstance(route("a", pods), Load)
-
-
 def test_a_running_load_is_waited_for() -> None:
     pods = [pod("p0", 1, {"a": Copy("Loading")}), pod("p1", 1)]
     decision = route("a", pods)

@@ -30,7 +30,7 @@ def first_reads(
     others = [name for name in waiting if name not in failing]
     busy = {pod for _, pod in plan.loads}
     for replica in replicas:
-        if replica.is_draining or replica.pod in busy or num_loading(replica):
+        if replica.pod in busy or num_loading(replica):
             continue
         has_room = replica.slots - used_slots(replica) > MIN_FREE
         if failed:

@@ -108,8 +108,6 @@ def _unwanted(
 ) -> Iterator[tuple[str, str]]:
     """Idle copies of versions that no LoraAdapter has, and those that an engine moved to its disk."""
     for replica in replicas:
-        if replica.is_draining:
-            continue
         for name, copy in replica.copies.items():
             if copy.requests > 0 or copy.state == "Loading" or not is_own_name(name):
                 continue

@@ -46,10 +46,9 @@ Choice = tuple[tuple[bool, int, float, int], Pod, str]
 
 
 class Pods:
-    """Pods that are not draining.
+    """Pods with their copies after the planned changes.
 
-    refused: loads that are not planned, as (name in engines, pod). num_copies: by name in engines, after the
-    planned changes.
+    refused: loads that are not planned, as (name in engines, pod). num_copies: by name in engines.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class Pods:
         refused: Collection[tuple[str, str]] = (),
     ) -> None:
         self._versions, self._demand, self._refused = versions, demand, refused
-        self._pods = {r.pod: Pod(r) for r in replicas if not r.is_draining}
+        self._pods = {r.pod: Pod(r) for r in replicas}
         self.num_copies: Counter[str] = count_copies(replicas)
         self.loads: list[tuple[str, str]] = []
         self.unloads: list[tuple[str, str]] = []

@@ -31,7 +31,6 @@ class AdapterReplica:
     # By the adapter's name in engines; those that nobody asked for count as well
     copies: Mapping[str, Copy]
     load: float  # work in flight relative to the other pods, such as tokens or requests
-    is_draining: bool = False
     loads_at_once: int  # adapters that the engine reads at the same time
     # Revision and cohort; in a rollout of the service each side has requests of its own
     side: str

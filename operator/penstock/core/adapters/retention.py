@@ -36,11 +36,10 @@ def is_own_name(engine_name: str) -> bool:
 
 
 def count_copies(replicas: Iterable[AdapterReplica]) -> Counter[str]:
-    """Copies in memory or loading by name, on pods that are not draining."""
+    """Copies in memory or loading, by name."""
     return Counter(
         name
         for replica in replicas
-        if not replica.is_draining
         for name, copy in replica.copies.items()
         if copy.state != "Evicted"
     )

@@ -89,13 +89,12 @@ def route_adapter(
     the next choice does not pass over unchanged copies; None: count all. claimed: by pod, names of copies
     that requests need which the engine has not listed.
     """
-    serving = [replica for replica in replicas if not replica.is_draining]
-    draining = {r.pod for r in serving if engine_name in r.draining_copies}
-    decision = _without_load(engine_name, serving, draining, waited_s)
+    draining = {r.pod for r in replicas if engine_name in r.draining_copies}
+    decision = _without_load(engine_name, replicas, draining, waited_s)
     if decision is not None:
         return decision
-    able = [replica for replica in serving if replica.pod not in draining]
-    others = [*others, *(replica for replica in serving if replica.pod in draining)]
+    able = [replica for replica in replicas if replica.pod not in draining]
+    others = [*others, *(replica for replica in replicas if replica.pod in draining)]
     counted = counted or ServiceCopies()
     counted.update([*able, *others])
     num_pods = len(able) + len(others)

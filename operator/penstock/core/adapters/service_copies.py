@@ -128,7 +128,7 @@ class ServiceCopies:
     def update(self, replicas: Sequence[AdapterReplica]) -> None:
         """Follow the copies of all pods of the service."""
         before = self.pods
-        self.pods = {r.pod: self._count(r) for r in replicas if not r.is_draining}
+        self.pods = {r.pod: self._count(r) for r in replicas}
         changed: set[str] = set()
         for pod in before.keys() | self.pods.keys():
             was, now = before.get(pod, _NO_COPIES), self.pods.get(pod, _NO_COPIES)
