@@ -18,7 +18,7 @@ from penstock.sim.clock import Clock
 from penstock.sim.engine.batch import Batch
 from penstock.sim.engine.counters import EngineCounters
 from penstock.sim.engine.job import Job
-from penstock.sim.engine.leap import Stretch
+from penstock.sim.engine.leap import DecodeRun
 from penstock.sim.engine.leap_scheduler import LeapScheduler
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request
@@ -62,7 +62,7 @@ class Engine:
         self._is_running = False
         self._step: Step | None = None  # of the leap's first iteration
         self._chunks: Many[ScheduledSequence] = ()  # of the step: prompts and preempted sequences
-        self._stretch: Stretch | None = None  # unset in an iteration with chunks
+        self._decode_run: DecodeRun | None = None  # unset in an iteration with chunks
         self._ended: list[str] = []  # in this leap
         self._first_iteration = self._end_iteration = 0  # of the leap
         self._is_blocked = False  # requests wait until a running sequence ends
@@ -114,11 +114,12 @@ class Engine:
 
     def reading(self) -> EngineReading:
         """Current metrics. The KV blocks of a leap count as used from its start."""
-        if self._stretch is not None:
+        if self._decode_run is not None:
             to_come = self._next_iteration() - self._batch.iteration
-            done = self._stretch.done(self._clock.now)
-            self._settle(self._stretch, min(done, to_come - 1))  # sequences end at their own event
-        settled_s = 0.0 if self._stretch is None else self._stretch.begin_s - self._begin_s
+            done = self._decode_run.done(self._clock.now)
+            # Sequences end at their own event.
+            self._settle(self._decode_run, min(done, to_come - 1))
+        settled_s = 0.0 if self._decode_run is None else self._decode_run.begin_s - self._begin_s
         return self._counters.reading(
             self._clock.now,
             self.scheduler.stats(),
@@ -133,7 +134,7 @@ class Engine:
         batch = self._batch
         iterations = self._max_iterations()
         self._begin_s = self._clock.now
-        self._stretch = None
+        self._decode_run = None
         self._step = self.scheduler.schedule_leap(self._begin_s, batch.iteration, iterations)
         self._chunks = () if self._step is None else self._step.sequences
         preempted = batch.remove(self.scheduler.preempted)
@@ -149,7 +150,7 @@ class Engine:
         if self._chunks:
             self._wake_at(self._begin_s + self._mixed_s())
         else:
-            self._stretch_out()
+            self._start_decode_run()
 
     def _max_iterations(self) -> int:
         """Number of iterations of the next leap. One that blocks requests ends with its first sequence."""
@@ -176,25 +177,25 @@ class Engine:
         iterations = self._end_iteration - self._first_iteration
         return self.factor * max(0.1, 1 + self._random.gauss(0, noise / sqrt(iterations)))
 
-    def _stretch_out(self) -> None:
-        """Start a stretch from now to the next end of a sequence or of the leap."""
+    def _start_decode_run(self) -> None:
+        """Start a run of decode iterations from now to the next end of a sequence or of the leap."""
         batch = self._batch
-        self._stretch = Stretch(
+        self._decode_run = DecodeRun(
             self.profile.times, len(batch), batch.kv, self._clock.now, self._step_factor
         )
-        self._wake_at(self._stretch.end_s(self._next_iteration() - batch.iteration))
+        self._wake_at(self._decode_run.end_s(self._next_iteration() - batch.iteration))
 
     def _next_iteration(self) -> int:
         return min(self._batch.first_ending, self._end_iteration)
 
     def _cut(self) -> None:
         """End the leap with the running iteration."""
-        if self._stretch is None:
+        if self._decode_run is None:
             self._end_iteration = self._first_iteration + 1
             return
-        end = self._batch.iteration + self._stretch.done(self._clock.now) + 1
+        end = self._batch.iteration + self._decode_run.done(self._clock.now) + 1
         if end < self._next_iteration():
-            self._wake_at(self._stretch.end_s(end - self._batch.iteration))
+            self._wake_at(self._decode_run.end_s(end - self._batch.iteration))
         self._end_iteration = min(end, self._end_iteration)
 
     def _wake_at(self, when: float) -> None:
@@ -202,12 +203,12 @@ class Engine:
         self._clock.schedule_at(when, self._wake)
 
     def _wake(self) -> None:
-        """Handle the end of an iteration with chunks, or of a stretch."""
+        """Handle the end of an iteration with chunks, or of a run of decode iterations."""
         if self._clock.now != self._due_s:
             return  # the leap was cut, or the engine crashed
         batch = self._batch
         begun: list[str] = []
-        if self._stretch is None:
+        if self._decode_run is None:
             took_s = self._clock.now - self._begin_s
             self._prefill_budget.observe_step(sum(len(s.token_ids) for s in self._chunks), took_s)
             self._counters.decoded(1, len(batch), took_s)
@@ -215,31 +216,31 @@ class Engine:
             begun, ended_too = self._join()
             ended += ended_too
         else:
-            ended = self._settle(self._stretch, self._next_iteration() - batch.iteration)
+            ended = self._settle(self._decode_run, self._next_iteration() - batch.iteration)
         self._ended += ended
         is_over = not batch or batch.iteration >= self._end_iteration
         if is_over:
             self._complete()
         else:
-            self._stretch_out()
+            self._start_decode_run()
         self._tell(begun, ended)
         if is_over:
             self._start()
 
-    def _settle(self, stretch: Stretch, iterations: int) -> list[str]:
-        """Account `iterations` of the stretch; the rest becomes a stretch of its own.
+    def _settle(self, decode_run: DecodeRun, iterations: int) -> list[str]:
+        """Account `iterations` of the run; the rest becomes a run of its own.
 
         Returns the ids of the sequences that ended with the last of them.
         """
         if not iterations:
             return []
-        end_s = stretch.end_s(iterations)
-        iteration_s = (end_s - stretch.begin_s) / iterations
-        self._counters.decoded(iterations, stretch.sequences, iteration_s)
+        end_s = decode_run.end_s(iterations)
+        iteration_s = (end_s - decode_run.begin_s) / iterations
+        self._counters.decoded(iterations, decode_run.sequences, iteration_s)
         self._prefill_budget.observe_step(0, iteration_s)
         ended = self._batch.advance(iterations)
-        self._stretch = Stretch(
-            stretch.times, stretch.sequences, self._batch.kv, end_s, stretch.factor
+        self._decode_run = DecodeRun(
+            decode_run.times, decode_run.sequences, self._batch.kv, end_s, decode_run.factor
         )
         return ended
 
@@ -265,7 +266,7 @@ class Engine:
         now = self._clock.now
         self.scheduler.complete_leap(self._step, self._batch.iteration, self._ended, now)
         self._counters.busy_s += now - self._begin_s
-        self._stretch = None
+        self._decode_run = None
         self._is_blocked = self._is_blocked and not self._ended
         self._ended = []
 

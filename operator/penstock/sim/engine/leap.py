@@ -1,4 +1,4 @@
-"""Duration of many iterations of a decoding batch.
+"""Duration of a run of iterations of a decoding batch.
 
 Once all prompts are computed, the next iterations differ only by one more token per sequence, so that the sum
 of an arithmetic series is their duration.
@@ -12,7 +12,7 @@ from penstock.sim.profile import IterationTimes
 MAX_ITERATIONS = 64
 
 
-class Stretch:
+class DecodeRun:
     """Consecutive iterations of the same sequences. kv: tokens attended to in the first iteration."""
 
     __slots__ = ("_first_s", "_growth_s", "begin_s", "factor", "sequences", "times")
