@@ -16,6 +16,7 @@ from tests.full_run.group_times import GroupTimes, ProcessorTimes
 from tests.full_run.groups import ByGroup, group, in_order
 from tests.full_run.rerun_alone import RerunAlone
 from tests.full_run.tools import Tools
+from tests.support.cluster.crds import install_crds
 from xdist.remote import Producer
 
 from penstock.clients.kubernetes.client import Kube, Object, connect
@@ -33,7 +34,6 @@ from penstock.clients.kubernetes.resources import (
 from penstock.errors import KubeError, Transient
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
-from penstock.local.install import install_crds
 from penstock_engine.telemetry.logs import RepeatLimit
 
 ROOT = Path(__file__).parents[1]

@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.support.cluster.adapter_stand import AdapterStand, adapter_stand
+from tests.support.cluster.crds import install_crds
 
 from penstock.clients.kubernetes.client import Kube, api_client
 from penstock.clients.kubernetes.kubeconfig import load_configuration
 from penstock.clients.kubernetes.resources import LORA_ADAPTERS, NAMESPACES
 from penstock.local import cluster as clusters
-from penstock.local.install import install_crds
 
 PASSES, CHANGES = 20, 15
 # Time without a change of any kind, in seconds: several passes of the placer.

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import get_args
 
 from tests.support.cluster.crashes import Ending, survive
+from tests.support.cluster.crds import install_crds
 
 from penstock.clients.kubernetes.client import Kube, connect
 from penstock.core.spec.rollout import Strategy
 from penstock.demo.model import ensure_model
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
-from penstock.local.install import install_crds
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,12 +22,12 @@ from pathlib import Path
 
 from benchmarks.cluster.spec_draws import draw_spec
 from benchmarks.cluster.spec_runs import KINDS, Outcome, SpecRun
+from tests.support.cluster.crds import install_crds
 from tests.support.cluster.engine_agreement import as_manifest
 from tests.support.engine.small_models import make_models
 
 from penstock.clients.kubernetes.client import Kube, connect
 from penstock.local import cluster as clusters
-from penstock.local.install import install_crds
 
 ENGINES_AT_A_TIME = 2
 

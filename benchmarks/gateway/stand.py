@@ -153,7 +153,8 @@ async def running_gateway(
         gateway = Gateway(snapshots, upstream, settings)
         servers = gateway.http_servers()
         running = asyncio.create_task(run(gateway, stop, servers))
-        while not servers.are_started:  # noqa: ASYNC110 - the servers have no event for it
+        both = (servers.clients, servers.management)
+        while not all(each.started for each in both):  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
         snapshots.publish(snapshot)
         yield gateway, servers

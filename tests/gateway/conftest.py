@@ -397,7 +397,7 @@ async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awai
             gateway = Gateway(snapshots, upstream, chosen, now, tracer)
             servers, stop = gateway.http_servers(), asyncio.Event()
             task = asyncio.create_task(run(gateway, stop, servers))
-            await until(lambda: servers.are_started)
+            await until(lambda: servers.clients.started and servers.management.started)
             client = await stack.enter_async_context(aiohttp.ClientSession())
 
             async def end() -> None:

@@ -17,7 +17,7 @@ from penstock.clients.kubernetes.resources import (
 )
 from penstock.clients.pods import stats_report
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
-from penstock.local.record import Cluster
+from penstock.local.record import GATEWAY_MANAGEMENT_PORT, Cluster
 
 # pods: uids, restarts and deletions. templates: Deployments with their pod template and replicas.
 # traffic: shares and copies, with the number of their changes. conditions: with their transition times.
@@ -128,8 +128,9 @@ def _routing(
 
 async def _gateway(cluster: Cluster) -> dict[str, object]:
     """The generations of traffic and of routes that the gateway reports, and its list of models."""
+    management_url = f"http://{cluster.address}:{GATEWAY_MANAGEMENT_PORT}"
     async with aiohttp.ClientSession() as session:
-        async with session.get(cluster.gateway_management_url + stats_report.PATH) as answer:
+        async with session.get(management_url + stats_report.PATH) as answer:
             report: Any = json.loads(await answer.text())
         async with session.get(f"{cluster.gateway_url}/v1/models") as answer:
             models: Any = await answer.json()

@@ -36,9 +36,6 @@ class Outcome:
     end: End
     detail: str = ""
 
-    def was_running(self, at_s: float) -> bool:
-        return self.started_s <= at_s <= self.started_s + self.duration_s
-
 
 @dataclass(frozen=True, slots=True)
 class Workload:

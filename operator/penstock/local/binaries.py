@@ -49,24 +49,6 @@ def _fill(cached: Path, missing: Sequence[str], say: Callable[[str], None]) -> N
         shutil.rmtree(making, ignore_errors=True)
 
 
-def ensure_folder(cached: Path, make: Callable[[Path], None], say: Callable[[str], None]) -> Path:
-    """Return the folder `cached`. If it does not exist, one process creates it atomically with `make`.
-
-    say: called before a wait for that process.
-    """
-    cached.parent.mkdir(parents=True, exist_ok=True)
-    with file_lock(cached.parent / f".{cached.name}.lock", say, f"makes {cached.name}"):
-        if not cached.is_dir():
-            making = cached.with_name(f".{cached.name}-{os.getpid()}")
-            making.mkdir()
-            try:
-                make(making)
-                making.rename(cached)
-            finally:
-                shutil.rmtree(making, ignore_errors=True)
-    return cached
-
-
 def find(cached: Path, say: Callable[[str], None]) -> dict[str, Path]:
     """Return the paths of the binaries that are installed or cached. Others are left out."""
     found = {name: find_installed(name, say) or cached / name for name in BINARIES}

@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.api.generation.crdgen import crds
 from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
 from penstock.chart.rendering.install import install_manifests
 from penstock.chart.values.values import merged
 from penstock.clients.kubernetes.client import Kube, connect
-from penstock.clients.kubernetes.resources import DEPLOYMENTS, KINDS
+from penstock.clients.kubernetes.resources import DEPLOYMENTS
 from penstock.clients.machine.clock import monotonic
-from penstock.errors import KubeError, NotFound, Transient
+from penstock.errors import KubeError, NotFound
 from penstock.local.cluster import Cluster, ClusterError, Say
 from penstock.local.models_claim import models_claim
 from penstock.local.record import GATEWAY_MANAGEMENT_PORT, GATEWAY_PORT
@@ -43,7 +42,7 @@ async def install(cluster: Cluster, *, say: Say, values: Mapping[str, Any] = {})
     async with await connect(cluster.kubeconfig) as kube:
         say("installing the operator and the gateway")
         for manifest in manifests:
-            await _apply(kube, manifest)
+            await apply(kube, manifest)
         deadline_s = monotonic() + READY_TIMEOUT_S
         for name in (OPERATOR, GATEWAY):
             say(f"waiting for {name}")
@@ -61,30 +60,10 @@ async def install_models(cluster: Cluster, folder: Path, *, say: Say) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     async with await connect(cluster.kubeconfig) as kube:
         for manifest in models_claim(folder):
-            await _apply(kube, manifest)
+            await apply(kube, manifest)
 
 
-async def install_crds(kube: Kube) -> None:
-    """Apply only the CRDs, and wait until their kinds are served reliably.
-
-    Five list calls in a row must succeed: the API server serves a new kind with a delay, and reopens
-    its storage when the last condition of the CRD is written.
-    """
-    kinds = crds()
-    for crd in kinds:
-        await _apply(kube, crd)
-    successes = 0
-    while successes < 5:
-        try:
-            for crd in kinds:
-                await kube.list(KINDS[crd["spec"]["names"]["kind"]])
-            successes += 1
-        except (NotFound, Transient):
-            successes = 0
-        await asyncio.sleep(0.2)
-
-
-async def _apply(kube: Kube, manifest: dict[str, object]) -> None:
+async def apply(kube: Kube, manifest: dict[str, object]) -> None:
     """Apply one object, with retries for 10 s: its namespace or kind may be too new to be known."""
     for attempt in range(40):
         try:

@@ -61,11 +61,6 @@ class Cluster:
         return f"http://{self.address}:{GATEWAY_PORT}"
 
     @property
-    def gateway_management_url(self) -> str:
-        """The base URL of the gateway's metrics and stats report."""
-        return f"http://{self.address}:{GATEWAY_MANAGEMENT_PORT}"
-
-    @property
     def logs(self) -> Path:
         return self.folder / "logs"
 

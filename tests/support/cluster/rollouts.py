@@ -15,6 +15,7 @@ from penstock.clients.pods.exposition import Samples, label
 from penstock.core.spec.service import Object
 from penstock.demo.load import End, Load, Workload
 from penstock.demo.stage import Stage, View
+from penstock.local.record import GATEWAY_MANAGEMENT_PORT
 
 SETTLED = ("Stable", "Rejected")
 
@@ -132,7 +133,7 @@ async def release(
 async def _answered(stage: Stage, revision: str) -> int:
     """Requests that the gateway answered from the engines of a revision."""
     name = "penstock_gateway_responses_total"
-    url = f"{stage.cluster.gateway_management_url}/metrics"
+    url = f"http://{stage.cluster.address}:{GATEWAY_MANAGEMENT_PORT}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         samples = Samples.read(await answer.text(), [name])
     series = samples.series.get(name, [])

@@ -68,5 +68,9 @@ async def scale_under_load(
         final = (await stage.view(service)).ready
     bad = [o for o in load.outcomes if o.end in (End.REFUSED, End.BROKEN)]
     ends = Counter(outcome.end for outcome in load.outcomes)
-    by_nobody = sum(o.end is End.CUT and not o.was_running(killed_s) for o in load.outcomes)
+    by_nobody = sum(o.end is End.CUT and not _was_running(o, killed_s) for o in load.outcomes)
     return StreamOutcomes(ends, by_nobody, peak, final, bad[0] if bad else None)
+
+
+def _was_running(outcome: Outcome, at_s: float) -> bool:
+    return outcome.started_s <= at_s <= outcome.started_s + outcome.duration_s

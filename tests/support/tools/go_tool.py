@@ -5,8 +5,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.tools.cached_folder import ensure_folder
+
 from penstock.clients.machine.caches import cache_root
-from penstock.local.binaries import ensure_folder
 from penstock.local.gobuild import require_go
 from penstock.local.installed import find_installed
 

@@ -47,11 +47,6 @@ class HttpServers:
     clients: Server
     management: Server
 
-    @property
-    def are_started(self) -> bool:
-        """Whether both listen."""
-        return self.clients.started and self.management.started
-
     def connections(self) -> list[GatewayProtocol]:
         """Return the open connections of both."""
         both = (self.clients, self.management)
