@@ -35,16 +35,3 @@ def kill(cluster: Cluster, pod: str, container: str, *, namespace: str = "defaul
 def freeze(cluster: Cluster, pod: str, container: str, *, namespace: str = "default") -> None:
     """Suspend a container with SIGSTOP: its connections stay open, but it does not answer."""
     container_process(cluster, pod, container, namespace=namespace).suspend()
-
-
-def set_start_delay_s(cluster: Cluster, seconds: float) -> None:
-    """Delay each container that starts from now on; 0 ends the delay."""
-    (cluster.folder / "start-delay-s").write_text(str(seconds))
-
-
-def start_delay_s(cluster: Cluster) -> float:
-    """Return the current start delay in seconds."""
-    try:
-        return float((cluster.folder / "start-delay-s").read_text())
-    except FileNotFoundError:
-        return 0.0

@@ -13,7 +13,6 @@ from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError
 from penstock.local import processes
-from penstock.local.faults import start_delay_s
 from penstock.local.node.backoff import Backoff
 from penstock.local.node.container import Container
 from penstock.local.node.container_watch import ContainerWatch
@@ -169,7 +168,6 @@ class PodWorker:
         container = await self._prepare(spec)
         started_at = timestamp(unix_time())
         try:
-            await asyncio.sleep(start_delay_s(self._node.cluster))
             await container.start()
         except (OSError, ValueError) as error:
             container.has_ended = True
