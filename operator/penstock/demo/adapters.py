@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 
 from penstock.clients.kubernetes.resources import LORA_ADAPTERS
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.demo.errors import StoryFailed
 from penstock.demo.narrator import Narrator
 from penstock.demo.stage import Stage, poll_until
@@ -62,7 +62,7 @@ async def _are_ready(stage: Stage) -> bool:
     ready = {
         body["metadata"]["name"]
         for body in bodies
-        if condition(body.get("status"), "Ready", "True")
+        if find_condition(body.get("status"), "Ready", "True")
     }
     return ready >= set(NAMES)
 

@@ -20,7 +20,7 @@ from penstock.clients.kubernetes.resources import (
 from penstock.clients.machine.clock import monotonic, steady
 from penstock.clients.pods.scrape import Scraper
 from penstock.core.formats.addresses import host_port
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.scaling.signals import EngineReading
 from penstock.core.spec.service import ENGINE_PORT, ROLE_LABEL, SERVE, SERVICE_LABEL
@@ -50,7 +50,7 @@ class View:
         return scaling
 
     def condition(self, kind: str) -> Object:
-        return condition(self.status, kind)
+        return find_condition(self.status, kind)
 
 
 class Stage:

@@ -1,4 +1,4 @@
-from penstock.core.formats.conditions import condition, conditions_by_type
+from penstock.core.formats.conditions import conditions_by_type, find_condition
 
 READY = {"type": "Ready", "status": "False", "reason": "NoEngine"}
 STALLED = {"type": "Stalled", "status": "True"}
@@ -12,9 +12,9 @@ def test_conditions_of_a_status():
 def test_a_status_without_conditions_has_none():
     for status in (None, {}, {"conditions": None}, {"conditions": []}):
         assert conditions_by_type(status) == {}
-        assert condition(status, "Ready") == {}
+        assert find_condition(status, "Ready") == {}
 
 
 def test_condition_of_a_type_and_a_status():
-    assert condition(STATUS, "Ready") == condition(STATUS, "Ready", "False") == READY
-    assert condition(STATUS, "Ready", "True") == condition(STATUS, "RolledOut") == {}
+    assert find_condition(STATUS, "Ready") == find_condition(STATUS, "Ready", "False") == READY
+    assert find_condition(STATUS, "Ready", "True") == find_condition(STATUS, "RolledOut") == {}

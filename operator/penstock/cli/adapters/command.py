@@ -20,7 +20,7 @@ from penstock.clients.kubernetes.resources import LORA_ADAPTERS
 from penstock.clients.machine.clock import unix_time
 from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.adapters.pool import PoolStatus
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError
 
@@ -85,7 +85,7 @@ def _service_of(body: Object) -> str:
 
 def _is_refused(body: Object) -> bool:
     """Whether the status says why the service does not take the adapter, so that it has no placement."""
-    return bool(condition(body.get("status"), "Accepted", "False"))
+    return bool(find_condition(body.get("status"), "Accepted", "False"))
 
 
 def _serving_service(body: Object) -> str:

@@ -7,7 +7,7 @@ from penstock.core.adapters.placement_record import AdapterRecord, PlacementReco
 from penstock.core.adapters.pool import Pool, PoolStatus
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.adapters.versions import stable_version
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.spec.service import Object
 
@@ -78,11 +78,11 @@ def adapter_report(body: Object, placement: PlacementRecord | None) -> AdapterRe
         requests_per_s=float((status.get("demand") or {}).get("requestsPerSecond", 0)),
         counts=record.counts if record else None,
         last_used_s=_last_used_s(status, record),
-        is_ready=condition(status, "Ready").get("status") == "True",
+        is_ready=find_condition(status, "Ready").get("status") == "True",
         reason=_reason(status, record),
         pool=pool.serving,
         dedicated_service=pool.service or None,
-        pool_message=str(condition(status, "PoolReady").get("message", "")),
+        pool_message=str(find_condition(status, "PoolReady").get("message", "")),
     )
 
 
@@ -123,7 +123,7 @@ def _last_used_s(status: Object, record: AdapterRecord | None) -> float | None:
 
 
 def _reason(status: Object, record: AdapterRecord | None) -> str:
-    ready = condition(status, "Ready")
+    ready = find_condition(status, "Ready")
     if not ready:
         return "the operator has not seen it yet"
     message = str(ready["message"])

@@ -1,7 +1,7 @@
 """The outcome of a rollout, as the conditions of its object say it."""
 
 from penstock.clients.kubernetes.client import Object
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.observed.rollout_phases import SETTLED_PHASES
 from penstock.core.rollout import commands
 
@@ -18,9 +18,9 @@ def rollout_outcome(body: Object, *, is_abort: bool = False) -> bool | None:
     if is_abort:
         phase = (body["status"].get("rollout") or {}).get("phase")
         return phase == "Rejected" if phase in SETTLED_PHASES else None
-    if condition(body["status"], "Stalled", "True"):
+    if find_condition(body["status"], "Stalled", "True"):
         return False
-    return True if condition(body["status"], "RolledOut", "True") else None
+    return True if find_condition(body["status"], "RolledOut", "True") else None
 
 
 def _is_read(body: Object) -> bool:

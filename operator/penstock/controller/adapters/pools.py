@@ -18,7 +18,7 @@ from penstock.core.adapters.dedicated import adapter_of, dedicated_name, is_pool
 from penstock.core.adapters.pool import Pool, PoolInputs, PoolStatus, PoolStep, step_pool
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.versions import pool_key
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.formats.timestamps import parse_timestamp, timestamp
 from penstock.core.manifests.dedicated_service import dedicated_service, unproven_reason
 from penstock.core.observed.rollout_state import is_rolling
@@ -248,7 +248,7 @@ def _num_copies(
     listed: Mapping[Key, Copies],
 ) -> int:
     """Number of a service's engines with the version in memory; 0 while no revision gets requests."""
-    if not condition(services.get(key, {}).get("status"), "TrafficAvailable", "True"):
+    if not find_condition(services.get(key, {}).get("status"), "TrafficAvailable", "True"):
         return 0
     copies = (listed.get(pod.key, {}).get(engine_name) for pod in pods.get(key, ()))
     return sum(copy is not None and copy.state == "Resident" for copy in copies)
@@ -257,5 +257,5 @@ def _num_copies(
 def _message(service: Object | None, status: str, *kinds: str) -> str:
     """Message of the first of these conditions that has this status; empty if none has."""
     stored = (service or {}).get("status")
-    found = (condition(stored, kind, status) for kind in kinds)
+    found = (find_condition(stored, kind, status) for kind in kinds)
     return next((str(each["message"]) for each in found if each), "")

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from penstock.clients.machine.logs import service_fields
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.spec.service import Object
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,8 @@ def log_writes(
             phase=rollout.get("phase"),
             written=list(written),
             plan=list(plan) or None,
-            reason=rollout.get("message") or condition(status, "Stalled", "True").get("message"),
+            reason=rollout.get("message")
+            or find_condition(status, "Stalled", "True").get("message"),
             scaling_reason=scaling.get("message") if is_scaled else None,
         ),
     )

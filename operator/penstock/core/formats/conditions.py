@@ -10,8 +10,11 @@ def conditions_by_type(status: Object | None) -> dict[str, Object]:
     return {each.get("type", ""): each for each in (status or {}).get("conditions") or ()}
 
 
-def condition(status: Object | None, kind: str, truth: str = "") -> Object:
-    """The condition of a type; empty if there is none. truth: its status; empty: any."""
-    held = (status or {}).get("conditions") or ()
-    found: Object = next((each for each in held if each.get("type") == kind), {})
-    return found if truth in ("", found.get("status")) else {}
+def find_condition(object_status: Object | None, type_: str, status: str = "") -> Object:
+    """The condition of a type, or {} if there is none or its status differs.
+
+    status: "True", "False", or empty for any.
+    """
+    stored = (object_status or {}).get("conditions") or ()
+    found: Object = next((each for each in stored if each.get("type") == type_), {})
+    return found if status in ("", found.get("status")) else {}

@@ -6,7 +6,7 @@ The copy outlives a restart of the operator. While a later spec is refused, the 
 import json
 from typing import Any
 
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.formats.json_text import parse_json
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.spec.service import Object
@@ -31,7 +31,7 @@ def with_accepted_spec(body: Object) -> Object | None:
 
 def spec_in_use(body: Object) -> Object:
     """The accepted spec of a service whose own is refused, else its own. For readers of many services."""
-    if not condition(body.get("status"), "SpecValid", "False"):
+    if not find_condition(body.get("status"), "SpecValid", "False"):
         spec: Object = body["spec"]
         return spec
     return (with_accepted_spec(body) or body)["spec"]  # type: ignore[no-any-return]
@@ -39,7 +39,7 @@ def spec_in_use(body: Object) -> Object:
 
 def spec_valid(status: Object, generation: int | None) -> str | None:
     """Status of the condition SpecValid; None if there is none for this generation."""
-    found = condition(status, "SpecValid")
+    found = find_condition(status, "SpecValid")
     return str(found["status"]) if found and found.get("observedGeneration") == generation else None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.observed.accelerator_memory import Source
 from penstock.core.observed.label_selector import selects
 from penstock.core.observed.pods import ObservedPod
@@ -65,7 +65,7 @@ class ObservedDeployment:
     @classmethod
     def of(cls, deployment: Object) -> "ObservedDeployment":
         metadata, status = deployment["metadata"], deployment.get("status", {})
-        failure = condition(status, "ReplicaFailure", "True")
+        failure = find_condition(status, "ReplicaFailure", "True")
         return cls(
             name=metadata["name"],
             uid=metadata["uid"],
@@ -95,7 +95,7 @@ class ObservedJob:
     @classmethod
     def of(cls, job: Object) -> "ObservedJob":
         metadata, status = job["metadata"], job.get("status")
-        failed, complete = (condition(status, kind, "True") for kind in ("Failed", "Complete"))
+        failed, complete = (find_condition(status, kind, "True") for kind in ("Failed", "Complete"))
         return cls(
             name=metadata["name"],
             uid=metadata["uid"],

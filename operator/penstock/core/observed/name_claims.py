@@ -11,7 +11,7 @@ from typing import Literal
 
 from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.adapters.resource import adapter_resource
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.accepted_spec import spec_in_use, with_accepted_spec
 from penstock.core.observed.stored_status import stored_status
@@ -159,7 +159,7 @@ def order_of_namespaces(claim: NameClaim) -> tuple[Standing, bool, int, str, str
 
 def stored_conflict(body: Object) -> str:
     """Why the short name leads to another namespace, as an object's status says; empty if not."""
-    return str(condition(body.get("status"), MODEL_NAME_CONFLICT, "True").get("message", ""))
+    return str(find_condition(body.get("status"), MODEL_NAME_CONFLICT, "True").get("message", ""))
 
 
 def _claim(
@@ -168,7 +168,7 @@ def _claim(
     metadata = body["metadata"]
     if "deletionTimestamp" in metadata:
         standing = Standing.TERMINATING
-    yields_short = bool(condition(body.get("status"), MODEL_NAME_CONFLICT, "True"))
+    yields_short = bool(find_condition(body.get("status"), MODEL_NAME_CONFLICT, "True"))
     return NameClaim(
         kind,
         metadata["namespace"],
@@ -179,6 +179,6 @@ def _claim(
     )
 
 
-def _reason(status: Object, kind: str, truth: str) -> str:
+def _reason(object_status: Object, type_: str, status: str) -> str:
     """The reason of a condition with this status; empty if it has another one."""
-    return str(condition(status, kind, truth).get("reason", ""))
+    return str(find_condition(object_status, type_, status).get("reason", ""))

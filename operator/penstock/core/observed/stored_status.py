@@ -6,7 +6,7 @@ Renamed fields are read under both names for one release. In the release after i
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.spec.service import CONTROL, Object
@@ -110,7 +110,7 @@ def traffic_of(status: Object) -> tuple[Share, ...]:
 
 def refusal_of(status: Object) -> tuple[str, str] | None:
     """(reason, message) of a refused object of the revision that is rolled out; None if none was."""
-    found = condition(status, "WorkloadReady")
+    found = find_condition(status, "WorkloadReady")
     return (found["reason"], found["message"]) if found.get("reason") in REFUSAL_REASONS else None
 
 

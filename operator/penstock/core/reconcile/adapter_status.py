@@ -6,7 +6,7 @@ from typing import Any
 from penstock.core.adapters.pool import PoolStatus
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand
-from penstock.core.formats.conditions import condition, conditions_by_type
+from penstock.core.formats.conditions import conditions_by_type, find_condition
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.reconcile.adapter_conditions import (
     AdapterState,
@@ -110,14 +110,14 @@ def is_resolved(stored: Object, revision: str) -> bool:
     """Whether an engine has read this version, as the stored status says."""
     if stored.get("revision") != revision:
         return False
-    return bool(condition(stored, "Resolved", "True"))
+    return bool(find_condition(stored, "Resolved", "True"))
 
 
 def stored_errors(stored: Object, revision: str) -> dict[str, LoadError]:
     """The failed loads of a version by pod, as the stored status says; "" if it names no pod."""
     if stored.get("revision") != revision:
         return {}
-    resolved = condition(stored, "Resolved")
+    resolved = find_condition(stored, "Resolved")
     if resolved.get("status") != "False":
         return {}
     failed = [each for each in stored.get("instances", []) if each["state"] == "Failed"]

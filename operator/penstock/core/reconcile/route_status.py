@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.adapters.dedicated import adapter_of
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.observed.name_claims import (
     NameClaim,
     Standing,
@@ -160,7 +160,7 @@ def _backends(route: Object, inputs: RouteInputs) -> list[Object]:
 def _readiness(backend: Object | None, kind: str) -> Truth:
     """Whether a service has an engine that answers, or an adapter is ready; Unknown if it does not exist."""
     wanted = "Ready" if kind == ADAPTER else "TrafficAvailable"
-    found: Truth = condition((backend or {}).get("status"), wanted).get("status", "Unknown")
+    found: Truth = find_condition((backend or {}).get("status"), wanted).get("status", "Unknown")
     return found
 
 

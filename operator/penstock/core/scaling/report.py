@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.scaling.rule import UNATTAINABLE, note_of
 from penstock.core.spec.service import Object
 
@@ -32,7 +32,7 @@ class ScalingReport:
         scaling = status.get("scaling")
         if scaling is None:
             return None
-        active = condition(status, "ScalingActive")
+        active = find_condition(status, "ScalingActive")
         return cls(
             desired=scaling["desiredReplicas"],
             reason=scaling["message"],

@@ -8,7 +8,7 @@ from penstock.core.adapters.pool import PoolStatus
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.adapters.shown_demand import requests_per_s
 from penstock.core.adapters.versions import traffic_of
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.name_claims import adapter_claim, order_of_objects
 from penstock.core.observed.rollout_state import is_rolling
@@ -59,5 +59,7 @@ def read_adapter(body: Object) -> Adapter:
         pool_generation=pool.generation,
         precedence=adapter_claim(body).precedence,
         demand=AdapterDemand(requests_per_s(status)),
-        is_listed=not any(condition(status, kind, "False") for kind in ("Accepted", "Resolved")),
+        is_listed=not any(
+            find_condition(status, kind, "False") for kind in ("Accepted", "Resolved")
+        ),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from penstock.clients.kubernetes.client import Object
 from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.formats.addresses import host_port
-from penstock.core.formats.conditions import condition
+from penstock.core.formats.conditions import find_condition
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.accepted_spec import spec_in_use
 from penstock.core.observed.lora_engine import LoraEngine, lora_engine
@@ -214,12 +214,12 @@ def _weights(status: Object) -> dict[Side, int]:
 
 def _stalled(status: Object) -> str:
     """The reason of the condition Stalled; empty if it is not true."""
-    return str(condition(status, "Stalled", "True").get("reason", ""))
+    return str(find_condition(status, "Stalled", "True").get("reason", ""))
 
 
 def _is_scaled_to_zero(status: Object) -> bool:
     """Whether the service has no traffic because no engine is wanted."""
-    return condition(status, "TrafficAvailable").get("reason") == SCALED_TO_ZERO
+    return find_condition(status, "TrafficAvailable").get("reason") == SCALED_TO_ZERO
 
 
 def _objectives(wanted: Object | None) -> Objectives | None:
@@ -249,7 +249,7 @@ def _endpoint(pod: Object) -> Endpoint | None:
     """Read the address of an engine pod; None while the pod takes no new requests."""
     metadata, status = pod["metadata"], pod.get("status", {})
     ip, port = status.get("podIP"), container_port(pod, ENGINE_PORT_NAME)
-    if not condition(status, "Ready", "True") or "deletionTimestamp" in metadata:
+    if not find_condition(status, "Ready", "True") or "deletionTimestamp" in metadata:
         return None
     if not ip or port is None:
         return None
