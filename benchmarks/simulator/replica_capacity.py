@@ -31,7 +31,7 @@ from benchmarks.simulator.panel.replica import demand_of, prefill_s, shared_toke
 
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.by_objectives.state import ObjectivesState
-from penstock.core.scaling.learned.capacity import Capacity, Mix, Room, capacity
+from penstock.core.scaling.learned.capacity import Capacity, EngineLimits, Mix, capacity
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.learned.priors import prior
 from penstock.core.scaling.rule import Bounds, Decision
@@ -112,8 +112,8 @@ class Case:
         })  # fmt: skip
 
     def capacity(self, model: IterationModel, mix: Mix) -> Capacity:
-        room = Room(self.engine.kv_tokens, self.engine.max_num_seqs)
-        return capacity(model, mix, room, Objectives(tpot_s=self.tpot_s))
+        limits = EngineLimits(self.engine.kv_tokens, self.engine.max_num_seqs)
+        return capacity(model, mix, limits, Objectives(tpot_s=self.tpot_s))
 
 
 @dataclass(frozen=True, slots=True)

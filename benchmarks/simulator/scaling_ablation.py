@@ -56,7 +56,7 @@ PARTS: Mapping[str, tuple[str, str, Any]] = {
     "measured dispersion": (f"{LAW}.arrivals", "Arrivals._dispersion", _first_dispersion),
     "scale-up delay": (f"{LAW}.steps", "SCALE_UP_DELAY", 0.0),
     "spare": (f"{LAW}.steps", "SPARE", 0.0),
-    "growth kept": (f"{LAW}.steps", "GROWTH_KEPT_S", 0.0),
+    "growth kept": (f"{LAW}.steps", "SCALE_UP_HOLD_S", 0.0),
 }
 
 

@@ -13,7 +13,7 @@ from random import Random
 from typing import Literal
 
 from penstock.core.routing.admission import Policy
-from penstock.core.scaling.learned.capacity import Mix, Room, capacity
+from penstock.core.scaling.learned.capacity import EngineLimits, Mix, capacity
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.sim import policies, scenario
 from penstock.sim.scenario import Scenario, Service
@@ -172,6 +172,6 @@ def replicas_needed(service: Service, seed: int) -> float:
     model = IterationModel(
         engine.base_s, engine.prefill_token_s, engine.sequence_s, engine.kv_token_s
     )
-    room = Room(engine.kv_capacity_tokens, engine.max_sequences)
-    found = capacity(model, Mix(prompt, prompt, output), room, service.objectives)
+    limits = EngineLimits(engine.kv_capacity_tokens, engine.max_sequences)
+    found = capacity(model, Mix(prompt, prompt, output), limits, service.objectives)
     return count / FIRST_S / found.rate

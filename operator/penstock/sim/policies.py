@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.engine_profile import EngineProfile
-from penstock.core.scaling.learned.capacity import Mix, Room, capacity
+from penstock.core.scaling.learned.capacity import EngineLimits, Mix, capacity
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.variants.cheapest import Offer
@@ -37,11 +37,11 @@ def oracle(future: Future, share: float = 1.0, cut_s: float = 60.0) -> Oracle:
     """Clairvoyant rule. share: used fraction of a replica's capacity. It does not know prefix-cache hits."""
     engine = engine_profile(future.profile)
     model = _model(engine)
-    room = Room(engine.kv_capacity_tokens, engine.max_sequences)
+    limits = EngineLimits(engine.kv_capacity_tokens, engine.max_sequences)
     demand = []
     for request in future.requests:
         mix = Mix(request.prompt_tokens, request.prompt_tokens, request.output_tokens)
-        alone = capacity(model, mix, room, future.objectives)
+        alone = capacity(model, mix, limits, future.objectives)
         demand.append((request.arrival_s, 1 / (share * alone.rate)))
     return oracle_of(demand, future.profile.start_up.median_s, cut_s)
 

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.learned import priors
-from penstock.core.scaling.learned.capacity import Mix, Room
+from penstock.core.scaling.learned.capacity import EngineLimits, Mix
 from penstock.core.scaling.learned.footprint import Demand, Footprint
 from penstock.core.spec.objectives import Objectives
 
@@ -58,8 +58,8 @@ def test_the_table_has_all_constants() -> None:
 
 def test_the_example() -> None:
     mix = Mix(prompt_tokens=1000, uncached_tokens=1000, output_tokens=200)
-    room = Room(kv_tokens=400_000, max_num_seqs=256)
-    replica = Footprint.of(priors.GPU, mix, room, Objectives(ttft_s=2, tpot_s=0.1))
+    limits = EngineLimits(kv_tokens=400_000, max_num_seqs=256)
+    replica = Footprint.of(priors.GPU, mix, limits, Objectives(ttft_s=2, tpot_s=0.1))
     load = replica.replicas(Demand(prompt_tokens=20_000, answers=20))
     text = " ".join(PAGE.read_text().split())
     for part in (

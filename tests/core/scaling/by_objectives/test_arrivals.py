@@ -18,7 +18,7 @@ from penstock.core.scaling.by_objectives.arrivals import (
     Arrivals,
     Arrived,
 )
-from penstock.core.scaling.learned.capacity import Mix, Room
+from penstock.core.scaling.learned.capacity import EngineLimits, Mix
 from penstock.core.scaling.learned.footprint import Demand, Footprint
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import Objectives
@@ -27,7 +27,7 @@ PROMPT_TOKENS = 1000
 FOOTPRINT = Footprint.of(
     IterationModel(0.020, 1e-4, 0.0, 1e-7),
     Mix(PROMPT_TOKENS, PROMPT_TOKENS, 300),
-    Room(1e9, 1e9),
+    EngineLimits(1e9, 1e9),
     Objectives(3.0, 0.1),
 )
 SLACK_S = FOOTPRINT.slack_s

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.core.scaling.by_objectives.arrivals import LONGEST_STEADY_S, WINDOW_GROWTH
 from penstock.core.scaling.by_objectives.offered_load import OfferedLoad
-from penstock.core.scaling.learned.capacity import Mix, Room
+from penstock.core.scaling.learned.capacity import EngineLimits, Mix
 from penstock.core.scaling.learned.footprint import Demand, Footprint
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import Objectives
@@ -18,7 +18,7 @@ from penstock.core.spec.objectives import Objectives
 FOOTPRINT = Footprint.of(
     IterationModel(0.020, 1e-4, 0.0, 1e-7),
     Mix(1000, 1000, 1000),
-    Room(1e9, 1e9),
+    EngineLimits(1e9, 1e9),
     Objectives(3.0, 0.1),
 )
 SLACK_S, STAY_S = FOOTPRINT.slack_s, FOOTPRINT.stay_s

@@ -16,9 +16,9 @@ from tests.core.scaling.by_objectives.world import (
 
 from penstock.core.scaling.by_objectives.outcomes import MOST_LOSS
 from penstock.core.scaling.by_objectives.steps import (
-    GROWTH_KEPT_S,
     MAX_GROWTH,
     SCALE_UP_DELAY,
+    SCALE_UP_HOLD_S,
     SPARE,
 )
 from penstock.core.scaling.learned.iteration import MIN_WINDOWS
@@ -180,7 +180,7 @@ def test_recurrent_bursts_are_waited_for_only_if_they_are_more_load_than_may_be_
     for _ in range(7):
         world.runs(600 - burst_s, 8.0)
         world.runs(burst_s, rate)
-    left = world.runs(GROWTH_KEPT_S + 2 * STARTUP_S, 8.0)[-1]
+    left = world.runs(SCALE_UP_HOLD_S + 2 * STARTUP_S, 8.0)[-1]
     least = math.ceil(needed(8.0))
     assert left >= least + added if added else left == least
 

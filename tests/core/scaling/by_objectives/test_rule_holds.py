@@ -6,7 +6,7 @@ import pytest
 from tests.core.scaling.by_objectives.world import RULE, STARTUP_S, World, gateway, needed, note
 
 from penstock.core.scaling.by_objectives.record import Learned
-from penstock.core.scaling.by_objectives.steps import GROWTH_KEPT_S, SPARE
+from penstock.core.scaling.by_objectives.steps import SCALE_UP_HOLD_S, SPARE
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import Missing, PodView
 
@@ -64,13 +64,13 @@ def grown(calm: float, peak: float, peak_s: float) -> World:
 
 
 def test_one_replica_is_not_removed_alone_soon_after_a_scale_up() -> None:
-    """The replica is held until GROWTH_KEPT_S after the last scale-up, and then removed at once."""
+    """The replica is held until SCALE_UP_HOLD_S after the last scale-up, and then removed at once."""
     calm, peak = (10.0 * replicas / needed(10.0) for replicas in (2.5, 3.5))
     world = grown(calm, peak, 60.0)
     assert world.replicas == 4
     grew_s = world.state.grew_s
     assert grew_s is not None
-    kept_s = grew_s + GROWTH_KEPT_S - world.now_s
+    kept_s = grew_s + SCALE_UP_HOLD_S - world.now_s
     assert kept_s > 1.5 * STARTUP_S
     assert set(world.runs(kept_s - 2, calm)) == {4}
     assert "one fewer is enough" in note(world.decision, "delay")
@@ -84,7 +84,7 @@ def test_more_than_one_replica_are_removed_soon_after_a_scale_up() -> None:
     grew_s = world.state.grew_s
     assert grew_s is not None
     asked = world.runs(2 * STARTUP_S, calm)
-    assert world.now_s < grew_s + GROWTH_KEPT_S
+    assert world.now_s < grew_s + SCALE_UP_HOLD_S
     assert asked[-1] <= 3
 
 
@@ -94,7 +94,7 @@ def test_last_replica_is_removed_soon_after_a_scale_up() -> None:
     assert world.runs(60, 0.5)[-1] == 1
     asked = world.runs(STARTUP_S + 30, 0.0)
     assert asked[-1] == 0
-    assert world.now_s < GROWTH_KEPT_S
+    assert world.now_s < SCALE_UP_HOLD_S
 
 
 def test_calm_while_replicas_start_is_none() -> None:

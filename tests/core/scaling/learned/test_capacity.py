@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.scaling.learned.capacity import Mix, Room, capacity
+from penstock.core.scaling.learned.capacity import EngineLimits, Mix, capacity
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import Objectives
 
@@ -29,7 +29,7 @@ WORK_S = 0.1 + 0.022
     ],
 )
 def test_each_limit(tpot_s: float, kv_tokens: float, seqs: float, limit: str, rate: float) -> None:
-    found = capacity(MODEL, MIX, Room(kv_tokens, seqs), Objectives(3.0, tpot_s))
+    found = capacity(MODEL, MIX, EngineLimits(kv_tokens, seqs), Objectives(3.0, tpot_s))
     assert found.limit == limit
     assert found.rate == pytest.approx(rate)
     assert found.work_s == pytest.approx(WORK_S)
@@ -40,19 +40,19 @@ def test_each_limit(tpot_s: float, kv_tokens: float, seqs: float, limit: str, ra
     [(Objectives(ttft_s=3.0), "engine time"), (Objectives(tpot_s=0.1), "TPOT")],
 )
 def test_one_objective_alone(objectives: Objectives, limit: str) -> None:
-    assert capacity(MODEL, MIX, Room(1e9, 1e9), objectives).limit == limit
+    assert capacity(MODEL, MIX, EngineLimits(1e9, 1e9), objectives).limit == limit
 
 
 def test_tpot_that_only_a_lone_request_keeps_leaves_a_sliver() -> None:
     """An idle engine takes 20.11 ms for a token."""
-    found = capacity(MODEL, MIX, Room(1e9, 1e9), Objectives(3.0, 0.0202))
+    found = capacity(MODEL, MIX, EngineLimits(1e9, 1e9), Objectives(3.0, 0.0202))
     assert found.limit == "TPOT"
     assert 0 < found.rate < 0.1 / WORK_S
 
 
 def test_tpot_that_an_idle_engine_misses_is_no_limit() -> None:
     """More replicas would not keep it, so engine time decides."""
-    found = capacity(MODEL, MIX, Room(1e9, 1e9), Objectives(3.0, 0.010))
+    found = capacity(MODEL, MIX, EngineLimits(1e9, 1e9), Objectives(3.0, 0.010))
     assert (found.limit, found.rate) == ("engine time", pytest.approx(0.96 / WORK_S))
     assert found.time_limit == pytest.approx(0.96)
 
@@ -63,5 +63,7 @@ def test_outputs_that_differ_are_attended_to_for_longer() -> None:
     assert Mix(1000, 1000, 200).kv_tokens == 1100
     assert Mix(1000, 1000, 200, held=0.5).kv_tokens == 1100
     assert Mix(1000, 1000, 200, held=0.5).held_tokens == 550
-    longer = capacity(MODEL, replace(MIX, attended=1.5), Room(1e9, 1e9), Objectives(3.0, 0.1))
+    longer = capacity(
+        MODEL, replace(MIX, attended=1.5), EngineLimits(1e9, 1e9), Objectives(3.0, 0.1)
+    )
     assert longer.work_s == pytest.approx(WORK_S + 200 * 550 * 1e-7)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.scaling.learned.capacity import MAX_KV_USAGE, Mix, Room
+from penstock.core.scaling.learned.capacity import MAX_KV_USAGE, EngineLimits, Mix
 from penstock.core.scaling.learned.footprint import MIN_SLACK, Demand, Footprint
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import MAX_WAIT_S, Objectives
@@ -17,7 +17,9 @@ RELAXED = Objectives(3.0, 10.0)
 rates = st.floats(0.0, 1e4)
 demands = st.builds(Demand, st.floats(0.0, 1e6), rates)
 footprints = st.builds(
-    lambda kv, seqs, tpot_s: Footprint.of(MODEL, MIX, Room(kv, seqs), Objectives(3.0, tpot_s)),
+    lambda kv, seqs, tpot_s: Footprint.of(
+        MODEL, MIX, EngineLimits(kv, seqs), Objectives(3.0, tpot_s)
+    ),
     st.sampled_from([20_000.0, 1e9]),
     st.sampled_from([4.0, 256.0]),
     st.sampled_from([0.05, 0.1, 10.0]),
@@ -41,7 +43,7 @@ def test_one_replica_holds_its_capacity(
     kv_tokens: float, seqs: float, tpot_s: float, limit: str
 ) -> None:
     """Whichever resource binds takes one replica, and the others less."""
-    found = Footprint.of(MODEL, MIX, Room(kv_tokens, seqs), Objectives(3.0, tpot_s))
+    found = Footprint.of(MODEL, MIX, EngineLimits(kv_tokens, seqs), Objectives(3.0, tpot_s))
     rate = found.capacity.rate
     time = found.prompt_token * MIX.prompt_tokens + found.answer
     taken = {"time": time * rate, "KV cache": found.kv * rate, "batch size": found.batch * rate}
@@ -73,29 +75,29 @@ def test_both_demands_take_no_more_than_their_sum_and_no_less_than_each(
 
 def test_prompts_alone_are_engine_time() -> None:
     """50,000 tokens/s are 5 s of engine time each second, of which a replica has 0.96."""
-    footprint = Footprint.of(MODEL, MIX, Room(100, 1), RELAXED)
+    footprint = Footprint.of(MODEL, MIX, EngineLimits(100, 1), RELAXED)
     assert footprint.replicas(Demand(50_000, 0.0)) == pytest.approx(5 / 0.96)
 
 
 def test_cached_prompt_tokens_take_no_engine_time() -> None:
-    room = Room(1e9, 1e9)
-    half = Footprint.of(MODEL, Mix(1000, 500, 200), room, RELAXED)
-    whole = Footprint.of(MODEL, MIX, room, RELAXED)
+    limits = EngineLimits(1e9, 1e9)
+    half = Footprint.of(MODEL, Mix(1000, 500, 200), limits, RELAXED)
+    whole = Footprint.of(MODEL, MIX, limits, RELAXED)
     prompts = Demand(1000.0, 0.0)
     assert half.replicas(prompts) == pytest.approx(whole.replicas(prompts) / 2)
 
 
 def test_sequences_that_wait_take_their_places_at_once() -> None:
-    batch = Footprint.of(MODEL, MIX, Room(1e9, 10), RELAXED)
+    batch = Footprint.of(MODEL, MIX, EngineLimits(1e9, 10), RELAXED)
     assert batch.waiting_replicas(0.0, 25.0, 100.0) == pytest.approx(2.5)
-    kv = Footprint.of(MODEL, MIX, Room(44_000, 1e9), RELAXED)
+    kv = Footprint.of(MODEL, MIX, EngineLimits(44_000, 1e9), RELAXED)
     held = 25 * MIX.held_tokens / (MAX_KV_USAGE * 44_000)
     assert kv.waiting_replicas(0.0, 25.0, 100.0) == pytest.approx(held)
 
 
 def test_prompts_that_wait_are_worked_off_within_the_time_and_the_objective() -> None:
     """A million tokens are 100 s of engine time: a replica has 0.96 of a second, for 97 s and the slack."""
-    found = Footprint.of(MODEL, MIX, Room(1e9, 1e9), RELAXED)
+    found = Footprint.of(MODEL, MIX, EngineLimits(1e9, 1e9), RELAXED)
     within = found.waiting_replicas(1e6, 0.0, 97.0)
     assert within == pytest.approx(100 / 0.96 / (97 + found.slack_s))
     assert found.waiting_replicas(1e6, 0.0, 47.0) > within
@@ -118,7 +120,7 @@ def test_prompts_that_wait_are_worked_off_within_the_time_and_the_objective() ->
 def test_slack_is_what_the_prefill_leaves_of_the_objective(
     objectives: Objectives, least_s: float, most_s: float
 ) -> None:
-    slack_s = Footprint.of(MODEL, MIX, Room(1e9, 1e9), objectives).slack_s
+    slack_s = Footprint.of(MODEL, MIX, EngineLimits(1e9, 1e9), objectives).slack_s
     assert least_s <= slack_s <= most_s
 
 
@@ -145,11 +147,11 @@ def test_slack_is_what_the_prefill_leaves_of_the_objective(
 def test_objectives_that_an_idle_engine_misses_are_named(
     objectives: Objectives, missed: str
 ) -> None:
-    assert Footprint.of(MODEL, MIX, Room(1e9, 1e9), objectives).unattainable == missed
+    assert Footprint.of(MODEL, MIX, EngineLimits(1e9, 1e9), objectives).unattainable == missed
 
 
 def test_requests_that_are_larger_vary_more() -> None:
     """Twice the tokens at half the rate is the same load, in larger parts."""
-    small = Footprint.of(MODEL, MIX, Room(1e9, 1e9), RELAXED)
-    large = Footprint.of(MODEL, Mix(2000, 2000, 400), Room(1e9, 1e9), RELAXED)
+    small = Footprint.of(MODEL, MIX, EngineLimits(1e9, 1e9), RELAXED)
+    large = Footprint.of(MODEL, Mix(2000, 2000, 400), EngineLimits(1e9, 1e9), RELAXED)
     assert large.noise > 1.5 * small.noise

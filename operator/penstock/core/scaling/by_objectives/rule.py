@@ -18,7 +18,7 @@ from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.by_objectives.steps import choose_step
 from penstock.core.scaling.decisions import bounded_decision, held_decision, source_entries
 from penstock.core.scaling.delays import ScaleUpDelay
-from penstock.core.scaling.learned.capacity import Mix, Room
+from penstock.core.scaling.learned.capacity import EngineLimits, Mix
 from penstock.core.scaling.learned.footprint import Footprint
 from penstock.core.scaling.learned.iteration import Fit, IterationModel
 from penstock.core.scaling.learned.startup import StartUp, is_any_starting
@@ -43,10 +43,9 @@ class ObjectivesRule:
     max_num_seqs: int = 256  # of an engine that does not report it
     # Limit of an output whose request sets none; it bounds what is assumed before any answer ended
     max_output_tokens: int | None = None
-    # Fraction of the load that may be beyond the replicas, over the fraction of requests that may miss the
-    # objectives
+    # Multiple of the allowed miss fraction up to which load may exceed the replicas
     loss: float = 1.0
-    calm_s: float = 60.0  # least scale-down delay
+    calm_s: float = 60.0  # minimum scale-down delay; recordings have this field
     period_s: float = 2.0
     # Kinds of engines to choose from by price; none if all are alike
     variants: tuple[Variant, ...] = ()
@@ -71,18 +70,18 @@ class ObjectivesRule:
         state = state.updated(seen, self.variants, self.startup_s)
         missing, mix = missing_metrics(seen, uses_gateway=True), state.traffic.mix
         if mix is None:
-            return _held(bounds, seen, state, missing, "no request has come yet")
+            return _hold(bounds, seen, state, missing, "no request has come yet")
         lead_s = self._lead_s(state)
         footprint = self._footprint(objectives, mix, state)
-        state = self._in_new_units(objectives, mix, state, footprint)
+        state = self._rescale_forecast(objectives, mix, state, footprint)
         state = state.with_load(seen, footprint, lead_s)
         if missing is not None or not state.forecast.history:
             why = "arrivals have not been observed for long enough"
-            return _held(bounds, seen, state, missing, why)
+            return _hold(bounds, seen, state, missing, why)
         loss = self.loss * state.outcomes.allowed_loss(objectives.attainment)
-        mixed = self._mixed(objectives, bounds, seen, mix, state, footprint)
+        mixed = self._variant_need(objectives, bounds, seen, mix, state, footprint)
         missed = _unattainable(state, footprint, mixed)
-        state = _corrected(objectives, bounds, seen, state, mixed, missed, lead_s)
+        state = _update_correction(objectives, bounds, seen, state, mixed, missed, lead_s)
         unit = ShownUnit()
         if mixed:  # in replicas that exist, not in those of a prior that may be far off
             name, factor = mixed.first
@@ -107,10 +106,10 @@ class ObjectivesRule:
     def _footprint(self, objectives: Objectives, mix: Mix, state: ObjectivesState) -> Footprint:
         """Footprint on the kind of replica that is the unit of the forecast."""
         engines = () if self.variants else tuple(state.readings.engines.values())
-        room = self._room(engines)
-        return Footprint.of(state.fit.model, mix, room, objectives)
+        limits = self._engine_limits(engines)
+        return Footprint.of(state.fit.model, mix, limits, objectives)
 
-    def _in_new_units(
+    def _rescale_forecast(
         self, objectives: Objectives, mix: Mix, state: ObjectivesState, footprint: Footprint
     ) -> ObjectivesState:
         """The state with its forecasts in replicas under the present objectives, if these have changed."""
@@ -123,13 +122,15 @@ class ObjectivesRule:
             state = replace(state, forecast=state.forecast.scaled(factor))
         return replace(state, objectives=objectives)
 
-    def _room(self, engines: Collection[EngineReading]) -> Room:
+    def _engine_limits(self, engines: Collection[EngineReading]) -> EngineLimits:
         """The smallest limits of some engines."""
         kv_tokens = min((each.kv_capacity_tokens for each in engines), default=UNKNOWN_KV_TOKENS)
-        limits = (each.max_num_seqs or self.max_num_seqs for each in engines)
-        return Room(kv_tokens or UNKNOWN_KV_TOKENS, min(limits, default=self.max_num_seqs))
+        num_seqs = (each.max_num_seqs or self.max_num_seqs for each in engines)
+        return EngineLimits(
+            kv_tokens or UNKNOWN_KV_TOKENS, min(num_seqs, default=self.max_num_seqs)
+        )
 
-    def _mixed(
+    def _variant_need(
         self,
         objectives: Objectives,
         bounds: Bounds,
@@ -144,19 +145,20 @@ class ObjectivesRule:
         models = iteration_models(self.variants, state.known)
         footprints = []
         for model, (name, known) in zip(models, state.known.items(), strict=True):
-            room = self._room(state.readings.of_variant(name, seen))
-            room = replace(room, kv_tokens=known.kv_tokens or UNKNOWN_KV_TOKENS)
-            footprints.append(Footprint.of(model, mix, room, objectives))
+            limits = self._engine_limits(state.readings.of_variant(name, seen))
+            limits = replace(limits, kv_tokens=known.kv_tokens or UNKNOWN_KV_TOKENS)
+            footprints.append(Footprint.of(model, mix, limits, objectives))
         return MixedNeed(self.variants, tuple(footprints), unit, seen.by_variant, bounds, mix)
 
 
-def _held(
+def _hold(
     bounds: Bounds, seen: Observation, state: ObjectivesState, missing: str | None, why: str
 ) -> tuple[Decision, ObjectivesState]:
     """Hold the number because metrics are `missing`, or else for the reason `why`."""
+    state = state.restart_scale_down_delay()
     if missing is not None:
-        return held_decision(bounds, seen, missing), replace(state.unsettled(), up=ScaleUpDelay())
-    return held_decision(bounds, seen, why, "NoRequests"), state.unsettled()
+        return held_decision(bounds, seen, missing), replace(state, up=ScaleUpDelay())
+    return held_decision(bounds, seen, why, "NoRequests"), state
 
 
 def _unattainable(state: ObjectivesState, footprint: Footprint, mixed: MixedNeed | None) -> str:
@@ -167,7 +169,7 @@ def _unattainable(state: ObjectivesState, footprint: Footprint, mixed: MixedNeed
     return footprint.unattainable if state.fit.is_measured else ""
 
 
-def _corrected(
+def _update_correction(
     objectives: Objectives,
     bounds: Bounds,
     seen: Observation,

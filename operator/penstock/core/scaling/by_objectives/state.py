@@ -113,6 +113,6 @@ class ObjectivesState:
             )
         return replace(self, backlog=backlog, load=load, forecast=forecast)
 
-    def unsettled(self) -> "ObjectivesState":
+    def restart_scale_down_delay(self) -> "ObjectivesState":
         """The state with the scale-down delay started again."""
         return replace(self, needs=ScaleDownWindow(), swap=ScaleDownDelay())

@@ -1,4 +1,4 @@
-"""Chooses the step of the rule after the need: replicas are added, removed, swapped or held."""
+"""Chooses the change of replicas for an estimated need: scale up, scale down, swap variants, or hold."""
 
 import math
 from dataclasses import replace
@@ -20,7 +20,7 @@ MAX_GROWTH = 2
 # whole number would reverse removals.
 SPARE = 0.05
 # Time after a scale-up in which a single replica is not removed, as it would soon be needed again.
-GROWTH_KEPT_S = 600.0
+SCALE_UP_HOLD_S = 600.0
 # Time for which another mix of variants must have been cheaper. Both are paid for until one goes.
 SWAP_DELAY_S = 600.0
 
@@ -34,26 +34,26 @@ def choose_step(
     mixed: MixedNeed | None,
     state: ObjectivesState,
     lead_s: float,
-    calm_s: float,
+    min_scale_down_delay_s: float,
 ) -> Step:
     """Choose more replicas, fewer, another mix of variants, or the same.
 
-    lead_s: time from a decision until its pod serves. calm_s: least scale-down delay.
+    lead_s: time from a decision until its pod serves.
     """
     current = seen.provisioned
     is_busy = state.busy_s == seen.now_s
-    wanted, note = _whole(need.replicas, need.note, mixed)
+    wanted, note = _round_up(need.replicas, need.note, mixed)
     entries = [
         TrailEntry("forecast", current, need.forecast_note),
         TrailEntry("need", wanted, note),
     ]
     if wanted > current and (current or is_busy):
-        return _scale_up(bounds, seen, wanted, state.unsettled(), lead_s, entries)
+        return _scale_up(bounds, seen, wanted, state.restart_scale_down_delay(), lead_s, entries)
     state = replace(state, up=ScaleUpDelay())
-    delay_s = max(calm_s, lead_s)
+    delay_s = max(min_scale_down_delay_s, lead_s)
     if is_any_starting(seen, lead_s) or seen.missing or state.news_s < seen.now_s:
         held = TrailEntry("steady", current, f"{current} are held until all replicas report")
-        return "Steady", state.unsettled(), [*entries, held]
+        return "Steady", state.restart_scale_down_delay(), [*entries, held]
     return _scale_down(bounds, seen, need, mixed, state, delay_s, entries)
 
 
@@ -71,12 +71,12 @@ def _scale_down(
     spared = (1 + SPARE) * need.replicas
     needs = state.needs.updated(seen.now_s, spared, delay_s)
     state = replace(state, needs=needs)
-    kept = _kept(spared, bounds, mixed, is_busy=is_busy)
+    kept = _min_replicas(spared, bounds, mixed, is_busy=is_busy)
     was_busy = is_busy or seen.now_s < state.busy_s + delay_s
-    least = _kept(max(needs.largest, need.replicas_now), bounds, mixed, is_busy=was_busy)
+    least = _min_replicas(max(needs.largest, need.replicas_now), bounds, mixed, is_busy=was_busy)
     entry = needs.entry(current, least, seen.now_s, delay_s)
     age_s = math.inf if state.grew_s is None else seen.now_s - state.grew_s
-    if entry.replicas == current - 1 > 0 and age_s < GROWTH_KEPT_S:
+    if entry.replicas == current - 1 > 0 and age_s < SCALE_UP_HOLD_S:
         note = f"{current} are held: one fewer is enough, {age_s:.0f} s after a scale-up"
         entry = TrailEntry("delay", current, note)
     if entry.replicas < current:
@@ -85,7 +85,7 @@ def _scale_down(
     state = replace(state, swap=state.swap.updated(seen.now_s, is_low=is_cheaper))
     if mixed is not None and state.swap.is_over(SWAP_DELAY_S):
         swap = TrailEntry("swap", mixed.replicas_with_swap(), mixed.swap_note)
-        return "Swap", state.unsettled(), [*entries, swap]
+        return "Swap", state.restart_scale_down_delay(), [*entries, swap]
     return "ScaleDownDelayed" if kept < current else "Steady", state, [*entries, entry]
 
 
@@ -109,11 +109,11 @@ def _scale_up(
         return "ScaleUp", grown, entries
     up, entry = state.up.delay(wanted, seen.provisioned, seen.now_s, SCALE_UP_DELAY * lead_s)
     if entry.step == "up":
-        return "ScaleUp", grown, [*entries, _limited(entry, seen.provisioned)]
+        return "ScaleUp", grown, [*entries, _bound_growth(entry, seen.provisioned)]
     return "Steady", replace(state, up=up), [*entries, entry]
 
 
-def _limited(up: TrailEntry, current: int) -> TrailEntry:
+def _bound_growth(up: TrailEntry, current: int) -> TrailEntry:
     """The step of a scale-up, with at most MAX_GROWTH times the present replicas."""
     limit = MAX_GROWTH * current
     if up.replicas <= limit:
@@ -123,7 +123,7 @@ def _limited(up: TrailEntry, current: int) -> TrailEntry:
     )
 
 
-def _whole(replicas: float, note: str, mixed: MixedNeed | None) -> tuple[int, str]:
+def _round_up(replicas: float, note: str, mixed: MixedNeed | None) -> tuple[int, str]:
     """Round a need up to whole replicas, of the cheapest variants if there are some; with the reason."""
     if mixed is None:
         return math.ceil(replicas - 1e-9), note
@@ -131,7 +131,7 @@ def _whole(replicas: float, note: str, mixed: MixedNeed | None) -> tuple[int, st
     return count, f"{note}: {which}"
 
 
-def _kept(need: float, bounds: Bounds, mixed: MixedNeed | None, *, is_busy: bool) -> int:
+def _min_replicas(need: float, bounds: Bounds, mixed: MixedNeed | None, *, is_busy: bool) -> int:
     """Whole replicas for a need. The last one is kept only while requests wait or run."""
-    replicas, _ = _whole(need, "", mixed)
+    replicas, _ = _round_up(need, "", mixed)
     return max(bounds.min_replicas, replicas if replicas > 1 else int(is_busy))

@@ -60,7 +60,7 @@ class Mix:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class EngineLimits:
     """Limits of an engine: tokens of KV cache, and sequences at a time."""
 
     kv_tokens: float
@@ -93,7 +93,9 @@ def work_s(model: IterationModel, uncached: float, output: float, kv_tokens: flo
     )
 
 
-def capacity(model: IterationModel, mix: Mix, room: Room, objectives: Objectives) -> Capacity:
+def capacity(
+    model: IterationModel, mix: Mix, limits: EngineLimits, objectives: Objectives
+) -> Capacity:
     """Capacity of one replica for a mix of requests.
 
     A TPOT objective that an idle engine misses is no limit, because more replicas would not help.
@@ -101,18 +103,18 @@ def capacity(model: IterationModel, mix: Mix, room: Room, objectives: Objectives
     work = request_work_s(model, mix)
     prompt = model.prefill_token_s * mix.uncached_tokens
     times = RequestTimes(max(1e-9, model.base_s), prompt, work, mix.output_tokens)
-    kv = MAX_KV_USAGE * room.kv_tokens
+    kv = MAX_KV_USAGE * limits.kv_tokens
     decode = mix.output_tokens * times.base_s
-    limits = {
+    rates = {
         "engine time": MAX_BUSY / work,
         "KV cache": kv / (decode * mix.held_tokens + kv * work),
-        "batch size": room.max_num_seqs / (decode + room.max_num_seqs * work),
+        "batch size": limits.max_num_seqs / (decode + limits.max_num_seqs * work),
     }
     if not IdleEngine.of(model, mix.uncached_tokens, mix.kv_tokens).misses_tpot(objectives):
-        limits["TPOT"] = max(MIN_BUSY / work, tpot_rate(times, objectives))
-    limit = min(limits, key=lambda name: limits[name])
-    time_limit = work * min(limits["engine time"], limits.get("TPOT", math.inf))
-    return Capacity(limits[limit], work, limit, time_limit)
+        rates["TPOT"] = max(MIN_BUSY / work, tpot_rate(times, objectives))
+    limit = min(rates, key=lambda name: rates[name])
+    time_limit = work * min(rates["engine time"], rates.get("TPOT", math.inf))
+    return Capacity(rates[limit], work, limit, time_limit)
 
 
 def request_work_s(model: IterationModel, mix: Mix) -> float:

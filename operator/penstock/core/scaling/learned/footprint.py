@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from penstock.core.scaling.learned.capacity import (
     MAX_KV_USAGE,
     Capacity,
+    EngineLimits,
     Mix,
-    Room,
     capacity,
     request_work_s,
 )
@@ -56,9 +56,11 @@ class Footprint:
     unattainable: str = ""
 
     @classmethod
-    def of(cls, model: IterationModel, mix: Mix, room: Room, objectives: Objectives) -> "Footprint":
+    def of(
+        cls, model: IterationModel, mix: Mix, limits: EngineLimits, objectives: Objectives
+    ) -> "Footprint":
         """Footprint of a mix of requests on one kind of replica."""
-        found = capacity(model, mix, room, objectives)
+        found = capacity(model, mix, limits, objectives)
         own_s = model.time_s(mix.uncached_tokens, 0, 0) / max(0.1, 1 - 0.5 * found.busy)
         idle = IdleEngine.of(model, mix.uncached_tokens, mix.kv_tokens)
         slack_s = max(MIN_SLACK * objectives.max_wait_s, objectives.max_wait_s - own_s)
@@ -72,8 +74,8 @@ class Footprint:
             capacity=found,
             prompt_token=prompt_s / max(1.0, mix.prompt_tokens) / found.time_limit,
             answer=(work_s - prompt_s) / found.time_limit,
-            kv=stay_s * mix.held_tokens / (MAX_KV_USAGE * room.kv_tokens),
-            batch=stay_s / room.max_num_seqs,
+            kv=stay_s * mix.held_tokens / (MAX_KV_USAGE * limits.kv_tokens),
+            batch=stay_s / limits.max_num_seqs,
             slack_s=slack_s,
             stay_s=stay_s,
             noise=squares / 2 / work_s / found.time_limit,
