@@ -1,4 +1,4 @@
-"""What a simulated engine has counted since its start, and the metrics made of it."""
+"""Counters of a simulated engine since its start, and its metrics."""
 
 from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import EngineReading
@@ -16,19 +16,19 @@ class EngineCounters:
         self._ttft_s = HistogramCounter(FIRST_TOKEN_S)
         self._itl_s = HistogramCounter(BETWEEN_TOKENS_S)
 
-    def decoded(self, iterations: int, sequences: int, duration_s: float) -> None:
+    def record_decode(self, iterations: int, sequences: int, duration_s: float) -> None:
         """Count a token of each decoding sequence in each iteration. duration_s: of one iteration."""
         self._itl_s.add(duration_s, iterations * sequences)
         self.output_tokens += iterations * sequences
 
-    def started(self, ttft_s: float) -> None:
+    def record_first_token(self, ttft_s: float) -> None:
         self._ttft_s.add(ttft_s)
 
-    def ended(self, output_tokens: int) -> None:
+    def record_end(self, output_tokens: int) -> None:
         self._finished += 1
         self._finished_tokens += output_tokens
 
-    def reading(
+    def read(
         self,
         now: float,
         stats: SchedulerStats,

@@ -120,7 +120,7 @@ class Engine:
             # Sequences end at their own event.
             self._settle(self._decode_run, min(done, to_come - 1))
         settled_s = 0.0 if self._decode_run is None else self._decode_run.begin_s - self._begin_s
-        return self._counters.reading(
+        return self._counters.read(
             self._clock.now,
             self.scheduler.stats(),
             len(self._jobs),
@@ -211,7 +211,7 @@ class Engine:
         if self._decode_run is None:
             took_s = self._clock.now - self._begin_s
             self._prefill_budget.observe_step(sum(len(s.token_ids) for s in self._chunks), took_s)
-            self._counters.decoded(1, len(batch), took_s)
+            self._counters.record_decode(1, len(batch), took_s)
             ended = batch.advance(1)
             begun, ended_too = self._join()
             ended += ended_too
@@ -236,7 +236,7 @@ class Engine:
             return []
         end_s = decode_run.end_s(iterations)
         iteration_s = (end_s - decode_run.begin_s) / iterations
-        self._counters.decoded(iterations, decode_run.sequences, iteration_s)
+        self._counters.record_decode(iterations, decode_run.sequences, iteration_s)
         self._prefill_budget.observe_step(0, iteration_s)
         ended = self._batch.advance(iterations)
         self._decode_run = DecodeRun(
@@ -277,11 +277,11 @@ class Engine:
             if job.request.first_token_s is None:
                 job.request.first_token_s = now + request_s
                 job.request.cached_tokens = job.sequence.num_cached_tokens
-                self._counters.started(now - job.sequence.arrival_s)
+                self._counters.record_first_token(now - job.sequence.arrival_s)
                 self._listener.started(job.request)
         for request_id in ended:
             job = self._jobs.pop(request_id)
-            self._counters.ended(job.sequence.sampling.max_tokens)
+            self._counters.record_end(job.sequence.sampling.max_tokens)
             job.request.end_s = now + request_s
             self._listener.ended(job.request)
         if not self._jobs:
