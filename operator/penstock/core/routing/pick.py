@@ -95,18 +95,18 @@ def pick_side(
     """The engines of one side that may take a request.
 
     weights: share of the traffic; a side without one gets nothing, and the share of one without
-    engines falls to the others. draw: uniform in [0, 1). exclude, ejected: pods. key: what is alike
-    in requests that stay on one side; None: each goes where its draw says. When only ejected engines
-    are left they are used: a failing engine is better than none.
+    engines falls to the others. draw: uniform in [0, 1). exclude, ejected: pods. key: session-affinity
+    key: requests with the same key stay on one side; None: each is assigned by `draw`. When only
+    ejected engines are left they are used: a failing engine is better than none.
     """
     sides = (side for side, weight in weights.items() if weight > 0)
-    serving = _with_endpoints({side: [e for e in endpoints if e.side == side] for side in sides})
+    serving = _drop_empty_sides({side: [e for e in endpoints if e.side == side] for side in sides})
     if not serving:
         return NoEndpoint("no engine is ready" if weights else "no revision receives traffic yet")
-    untried = _without(exclude, serving)
+    untried = _exclude_pods(serving, exclude)
     if not untried:
         return NoEndpoint("every ready engine was tried", all_tried=True)
-    able = _without(ejected, untried) or untried
+    able = _exclude_pods(untried, ejected) or untried
     shares = [(side, weights[side]) for side in able]
     if len(shares) == 1:
         ((side, _),) = shares
@@ -117,14 +117,14 @@ def pick_side(
     return PickedSide(side, tuple(able[side]), draw)
 
 
-def _without(pods: Collection[str], sides: BySide) -> BySide:
+def _exclude_pods(sides: BySide, pods: Collection[str]) -> BySide:
     """The endpoints that are none of the pods."""
     if not pods:
         return sides
-    return _with_endpoints(
+    return _drop_empty_sides(
         {side: [e for e in endpoints if e.pod not in pods] for side, endpoints in sides.items()}
     )
 
 
-def _with_endpoints(sides: BySide) -> BySide:
+def _drop_empty_sides(sides: BySide) -> BySide:
     return {side: endpoints for side, endpoints in sides.items() if endpoints}

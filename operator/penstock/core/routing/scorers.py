@@ -17,7 +17,7 @@ class Engine(Protocol):
 
 
 class RequestAttributes(NamedTuple):
-    """What scorers know of a request, whatever the settings of its service.
+    """Attributes of a request that scorers may use, independent of the service's settings.
 
     user_key, conversation_key: hashes that are alike in the requests of one user, or of one conversation
     (`affinity_key`); None: the request does not say.
