@@ -53,9 +53,9 @@ def outcome(step: PoolStep) -> tuple[str, str, bool, str | None]:
         (DEDICATED, replace(TO_DEDICATED, refusal="policy"),
          ("Dedicated", "ServiceRefused", True, None)),
         # The present spec of the service is not proven: no new pool gets it.
-        (SHARED, replace(TO_DEDICATED, has_service=False, unproven="judged"),
+        (SHARED, replace(TO_DEDICATED, has_service=False, parent_not_ready="judged"),
          ("Shared", "ServiceRollout", True, None)),
-        (SHARED, replace(TO_DEDICATED, unproven="judged"), ("Shared", "EnginesStarting", True, None)),
+        (SHARED, replace(TO_DEDICATED, parent_not_ready="judged"), ("Shared", "EnginesStarting", True, None)),
         # Back: a copy in the shared pool, requests, and then the pool is deleted.
         (DEDICATED, TO_SHARED, ("Dedicated", "CopyMissing", True, None)),
         (DEDICATED, replace(TO_SHARED, num_shared=1, is_rolling=True),

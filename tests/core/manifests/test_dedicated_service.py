@@ -7,7 +7,7 @@ import pytest
 from penstock.api.conversion.convert import parse_service
 from penstock.core.adapters.dedicated import adapter_of, is_pool_of
 from penstock.core.adapters.resource import adapter_resource
-from penstock.core.manifests.dedicated_service import dedicated_service, unproven_reason
+from penstock.core.manifests.dedicated_service import dedicated_service, parent_not_ready
 from penstock.core.observed.accepted_spec import ACCEPTED_SPEC, encoded_spec
 from penstock.core.spec.service import Object
 
@@ -116,15 +116,15 @@ def test_a_pool_keeps_its_spec_until_the_parents_is_rolled_out(
     service["status"] = {
         "stableRevision": "a", "observedGeneration": observed, "rollout": {"phase": phase},
     }  # fmt: skip
-    assert unproven_reason(service) == why
+    assert parent_not_ready(service) == why
     resource = adapter_resource(adapter(minReplicas=2))
     spec = dedicated_service(service, resource, made(before))["spec"]
     source = before if why else parent(model=service["spec"]["model"])
     assert spec == made(source, minReplicas=2)["spec"]
     service["status"]["conditions"] = [{"type": "RolledOut", "reason": "RevisionPending"}]
-    assert unproven_reason(service)
+    assert parent_not_ready(service)
     del service["status"]["stableRevision"]
-    assert unproven_reason(service) == ""
+    assert parent_not_ready(service) == ""
 
 
 @pytest.mark.parametrize("more", [{}, {"replicas": 3, "scaling": {"mode": "External"}}])

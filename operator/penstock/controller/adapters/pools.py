@@ -20,7 +20,7 @@ from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.versions import pool_key
 from penstock.core.formats.conditions import find_condition
 from penstock.core.formats.timestamps import parse_timestamp, timestamp
-from penstock.core.manifests.dedicated_service import dedicated_service, unproven_reason
+from penstock.core.manifests.dedicated_service import dedicated_service, parent_not_ready
 from penstock.core.observed.rollout_state import is_rolling
 from penstock.core.reconcile.adapter_conditions import Cause
 from penstock.core.rollout.routes import AppliedGenerations, explain_moved_traffic
@@ -184,7 +184,7 @@ class AdapterPools:
                 await self._writer.delete(key, stored["metadata"]["uid"])
         elif is_written and step.wanted == "Dedicated":
             parent = services[resource.service_key]
-            if stored is not None or not unproven_reason(parent):
+            if stored is not None or not parent_not_ready(parent):
                 await self._writer.write(dedicated_service(parent, resource, stored), stored)
 
     def _inputs(
@@ -210,7 +210,7 @@ class AdapterPools:
             and stored is not None
             and "deletionTimestamp" not in stored["metadata"],
             conflict="" if stored is None or is_own else _conflict(stored),
-            unproven="" if parent is None else unproven_reason(parent),
+            parent_not_ready="" if parent is None else parent_not_ready(parent),
             refusal=self._writer.refusal(key),
             needed=resource.bounds.min_replicas,
             is_rolling=is_rolling(adapter.body.get("status") or {}),

@@ -67,13 +67,15 @@ class PoolStatus:
 class PoolInputs:
     """State of an adapter's spec, services and copies before a step."""
 
-    wanted: Pool  # the one of the spec
+    wanted: Pool  # pool that the spec asks for
     parent: str  # name of the adapter's service
     service: str  # name of the dedicated pool's InferenceService
     has_parent: bool = True  # whether the parent exists
-    has_service: bool = False  # whether that one exists and is the adapter's
-    conflict: str = ""  # why that one cannot be created: another object has its name
-    unproven: str = ""  # why the parent's spec is no spec for a new pool yet; empty if it is one
+    has_service: bool = False  # the dedicated InferenceService exists and belongs to the adapter
+    # Why the dedicated InferenceService cannot be created: another object has its name
+    conflict: str = ""
+    # Why the parent's spec cannot be copied to a new pool yet; empty if it can
+    parent_not_ready: str = ""
     refusal: str = ""  # why the API server refused the last write
     is_accepted: bool = True  # whether the service takes the adapter
     needed: int = 1  # engines that a dedicated pool needs to serve
@@ -162,8 +164,8 @@ def _reason(serving: Pool, inputs: PoolInputs) -> tuple[str, str]:
     until_then = f"the engines of {name} serve the adapter until then"
     if inputs.wanted == "Dedicated" and inputs.conflict:
         return "ServiceNameInUse", f"{inputs.conflict}; the engines of {name} serve the adapter"
-    if inputs.wanted == "Dedicated" and inputs.unproven and not inputs.has_service:
-        return "ServiceRollout", f"{inputs.unproven}; {until_then}"
+    if inputs.wanted == "Dedicated" and inputs.parent_not_ready and not inputs.has_service:
+        return "ServiceRollout", f"{inputs.parent_not_ready}; {until_then}"
     if inputs.wanted == "Dedicated" and inputs.refusal:
         return "ServiceRefused", f"{inputs.refusal}; {until_then}"
     if inputs.is_rolling:

@@ -16,8 +16,8 @@ from penstock.core.spec.service import (
 )
 
 
-def unproven_reason(parent: Object) -> str:
-    """Why a pool must not have the parent's spec yet; empty if it may.
+def parent_not_ready(parent: Object) -> str:
+    """Why the parent's spec cannot be copied to a new pool yet; empty if it can.
 
     A pool's first revision gets all requests at once. It must not be one that the parent still judges, or
     has rejected. The first revision of the parent is not compared with anything.
@@ -43,9 +43,9 @@ def dedicated_service(
     """Builds the InferenceService that is an adapter's dedicated pool.
 
     parent: the adapter's service, whose accepted spec is copied. stored: the pool as stored; None for a new
-    one. While the parent's spec is unproven, a stored pool keeps its own, apart from the bounds.
+    one. While the parent's spec cannot be copied, a stored pool keeps its own, apart from the bounds.
     """
-    source = stored if stored is not None and unproven_reason(parent) else parent
+    source = stored if stored is not None and parent_not_ready(parent) else parent
     return {
         "apiVersion": API_VERSION,
         "kind": "InferenceService",
