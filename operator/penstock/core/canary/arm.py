@@ -31,7 +31,7 @@ class Answer:
     No field has a default, so that mypy names the places that do not measure a new one.
     """
 
-    output_tokens: int | None  # None of an API that generates none
+    output_tokens: int | None  # None: the API generates no tokens
     is_empty: bool  # it has no text
     violates: bool  # a latency objective was missed
     ahead: int  # requests that the engine had not started to answer when it received this one
@@ -71,7 +71,8 @@ class Arm:
     errors: int
     violations: int  # requests that missed an objective, with failed ones
     empty_outputs: int
-    # ttft, tpot, overall, output: logs of those of an Answer. ttft is by ttft_bin, tpot by tpot_bin.
+    # Moments of the logarithms of Answer's ttft_s, tpot_s, overall_s, output_tokens; ttft and tpot per bin
+    # (bins.py)
     ttft: Binned
     tpot: Binned
     overall: Moments
@@ -87,7 +88,9 @@ class Arm:
 
     def increase_over(self, earlier: "Arm | None") -> "Arm":
         """The increase over an earlier reading; everything if the counters were reset in between."""
-        if earlier is None or any(b > a for a, b in zip(self._n, earlier._n, strict=True)):
+        if earlier is None or any(
+            b > a for a, b in zip(self._monotone_counters, earlier._monotone_counters, strict=True)
+        ):
             return self
         return self._combined(earlier, sub, Moments.increase_over, tenants.increase_over)
 
@@ -118,7 +121,7 @@ class Arm:
         return replace(self, tenants=tenants.fold_tenants(self.tenants))
 
     @property
-    def _n(self) -> tuple[int, ...]:
+    def _monotone_counters(self) -> tuple[int, ...]:
         """All counters that only grow until they are reset."""
         binned = (each for name in BINNED for each in getattr(self, name))
         moments = (*binned, *(getattr(self, name) for name in MOMENTS))
@@ -146,10 +149,7 @@ NO_REQUESTS = Arm(
 
 
 class ArmCounter:
-    """Cumulative counts of one arm since this process started to count.
-
-    tenant: of a request; None if the service does not distinguish tenants.
-    """
+    """Cumulative counts of one arm since this process started to count."""
 
     def __init__(self) -> None:
         self._counters = dict.fromkeys(COUNTERS, 0)
@@ -158,12 +158,12 @@ class ArmCounter:
         self._tenants: dict[str, Tenant] = {}
 
     def record_failure(self, tenant: str | None = None) -> None:
-        """Count a failed request."""
+        """Count a failed request. tenant: None if the service does not distinguish tenants."""
         self._count(requests=1, errors=1, violations=1)
         self._add_to_tenant(tenant, Tenant(requests=1, errors=1))
 
     def record_answer(self, answer: Answer, tenant: str | None = None) -> None:
-        """Count an answered request."""
+        """Count an answered request. tenant: None if the service does not distinguish tenants."""
         self._count(requests=1, violations=answer.violates, empty_outputs=answer.is_empty)
         if answer.cached_tokens is not None:
             self._count(prompt_tokens=answer.prompt_tokens, cached_tokens=answer.cached_tokens)

@@ -51,6 +51,7 @@ class TtftWithQueues(ShiftTest):
     """TTFT with queueing in the gateway and the engine; of an answer that is not streamed its whole time."""
 
     metric: ClassVar = "TTFT with queues"
+    # Gets the stakes of TTFT and TPOT while the control streams nothing (judge_state.stakes).
     stake: ClassVar = 0.0
     waits_for_warm_up: ClassVar = True
     tolerances: ClassVar = QUEUE_TOLERANCES
