@@ -5,9 +5,6 @@ from typing import Literal
 
 from penstock_engine.core.speculation.config import SpeculationConfig
 
-# Default of adapter_max_wait_s. No flag sets it.
-ADAPTER_MAX_WAIT_S = 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
@@ -24,8 +21,8 @@ class SchedulerConfig:
     speculation: SpeculationConfig | None = None
     num_host_blocks: int = 0  # capacity of the host tier for evicted blocks
     max_adapters: int = 0  # number of LoRA adapters that may run at once
-    # Time for which sequences whose adapter runs may pass one whose adapter does not
-    adapter_max_wait_s: float = ADAPTER_MAX_WAIT_S
+    # Time for which sequences whose adapter runs may pass one whose adapter does not; no flag sets it
+    adapter_max_wait_s: float = 1.0
     # The largest sliding window of the layers, the token itself included; None: some layer has full attention
     window_tokens: int | None = None
 
