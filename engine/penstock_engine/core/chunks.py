@@ -14,7 +14,7 @@ Chunk = tuple[Sequence, int, int]
 def running_chunks(
     state: SchedulerState,
     budget: int,
-    ahead_of: Mapping[str, ScheduledSequence],
+    in_flight: Mapping[str, ScheduledSequence],
     now: float,
 ) -> tuple[list[Chunk], int] | None:
     """Chunks of the running sequences within the budget, and the rest of the budget.
@@ -24,7 +24,7 @@ def running_chunks(
     new blocks, as a prefill was admitted with all of its own, so no sequence that already has
     a chunk is preempted.
 
-    budget: in tokens. ahead_of: the sequences of the step in flight. Returns None if blocks are
+    budget: in tokens. in_flight: the sequences of the step in flight. Returns None if blocks are
     missing that this step may free; without a step in flight the last sequences are preempted instead.
     """
     block_size, max_num_tokens = state.config.block_size, state.config.max_num_tokens
@@ -36,14 +36,14 @@ def running_chunks(
         sequence = all_running[index]
         index += 1
         start, length = sequence.num_computed_tokens, len(sequence.tokens)
-        if ahead_of and (before := ahead_of.get(sequence.request_id)) is not None:
+        if in_flight and (before := in_flight.get(sequence.request_id)) is not None:
             if before.is_sampled and _ends_with_next(sequence, max_num_tokens):
                 continue
             start = before.end
             length += before.is_sampled
         has_blocks = length <= len(sequence.block_table) * block_size
         if not has_blocks and not cache.grow(sequence, length):
-            if ahead_of:
+            if in_flight:
                 return None
             if not state.grow_or_preempt(sequence, now):
                 continue
@@ -56,7 +56,10 @@ def running_chunks(
 
 
 def to_scheduled(chunk: Chunk, drafts: tuple[int, ...] | int) -> ScheduledSequence:
-    """The part of a step for a chunk. drafts: after it, or their maximum number if the runner drafts."""
+    """The scheduled sequence of a chunk.
+
+    drafts: draft tokens, or their maximum number if the runner drafts.
+    """
     sequence, start, num_tokens = chunk
     draft_tokens, num_runner_drafts = ((), drafts) if isinstance(drafts, int) else (drafts, 0)
     tokens = sequence.tokens
@@ -91,10 +94,10 @@ def add_prefills(chunks: list[Chunk], prefills: Iterable[Chunk], budget: int) ->
 
     prefills: sequence, first position and number of tokens without keys and values.
     """
-    for sequence, start, num_behind in prefills:
+    for sequence, start, num_uncomputed in prefills:
         if budget <= 0:
             break
-        num_tokens = num_behind if num_behind < budget else budget
+        num_tokens = num_uncomputed if num_uncomputed < budget else budget
         chunks.append((sequence, start, num_tokens))
         budget -= num_tokens
     return budget

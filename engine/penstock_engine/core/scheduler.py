@@ -109,15 +109,15 @@ class Scheduler:
         While a step is in flight, also None if the next one needs the tokens that it samples, or
         blocks that it may free.
         """
-        ahead_of = self._in_flight.sequences_in_flight()
-        if ahead_of and self._drafts.needs_completed_step:
+        in_flight = self._in_flight.sequences_in_flight()
+        if in_flight and self._drafts.needs_completed_step:
             return None
         num_preemptions = self._counters.preemptions
-        running = self._running_chunks(ahead_of, now)
+        running = self._running_chunks(in_flight, now)
         if running is None:
             return None
         chunks, budget = running
-        max_drafts = self._drafts.plan_step(chunks, is_ahead=bool(ahead_of))
+        max_drafts = self._drafts.plan_step(chunks, is_ahead=bool(in_flight))
         # A step that preempted is short of blocks: a sequence that it admits would be preempted next.
         if self._counters.preemptions == num_preemptions:
             while budget > 0 and (admitted := self._state.admit_next(now)) is not None:
@@ -201,10 +201,10 @@ class Scheduler:
         self._in_flight.check()
 
     def _running_chunks(
-        self, ahead_of: Mapping[str, ScheduledSequence], now: float
+        self, in_flight: Mapping[str, ScheduledSequence], now: float
     ) -> tuple[list[Chunk], int] | None:
         """Chunks of the running sequences and the rest of the budget, as chunks.running_chunks says."""
-        return running_chunks(self._state, self.token_budget, ahead_of, now)
+        return running_chunks(self._state, self.token_budget, in_flight, now)
 
     def _append(
         self, sequence: Sequence, scheduled: ScheduledSequence, output: SequenceOutput, now: float

@@ -127,7 +127,7 @@ class LeapScheduler(Scheduler):
                 self._join(sequence, done)
 
     def _running_chunks(
-        self, ahead_of: Mapping[str, ScheduledSequence], now: float
+        self, in_flight: Mapping[str, ScheduledSequence], now: float
     ) -> tuple[list[Chunk], int]:
         """Chunks of the prompts. The group takes its tokens from the budget, and may preempt sequences."""
         budget = self.token_budget
