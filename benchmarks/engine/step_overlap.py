@@ -31,7 +31,7 @@ from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.execution.runner import Runner
 from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.loop.engine_loop import EngineLoop, StepReport
-from penstock_engine.loop.in_flight_runs import StepHandle, StepRunner
+from penstock_engine.loop.step_pipeline import StepHandle, StepRunner
 
 SIZES = {
     "num_blocks": 2048, "block_size": 16, "max_num_seqs": 64, "max_num_batched_tokens": 512,

@@ -19,7 +19,7 @@ from penstock_engine.execution.paged_model import PagedModel
 from penstock_engine.execution.runner import Runner
 from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.loop.engine_loop import EngineLoop, StepReport
-from penstock_engine.loop.in_flight_runs import MAX_CONSECUTIVE_FAILURES, StepHandle
+from penstock_engine.loop.step_pipeline import MAX_CONSECUTIVE_FAILURES, StepHandle
 
 CONFIG = SchedulerConfig(
     max_num_seqs=4, max_num_batched_tokens=8, max_model_len=512, block_size=4, num_blocks=128

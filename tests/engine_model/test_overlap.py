@@ -20,7 +20,7 @@ from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.execution.runner import Runner
 from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.loop.engine_loop import EngineLoop, StepReport
-from penstock_engine.loop.in_flight_runs import StepHandle
+from penstock_engine.loop.step_pipeline import StepHandle
 
 SIZES = {"block_size": 8, "max_num_seqs": 6, "max_num_batched_tokens": 40, "max_model_len": 128}
 EOS = 63

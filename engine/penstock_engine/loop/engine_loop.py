@@ -22,7 +22,7 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import ScheduledSequence
-from penstock_engine.loop.in_flight_runs import InFlightRuns, StepRunner
+from penstock_engine.loop.step_pipeline import StepPipeline, StepRunner
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class EngineLoop:
         self._is_stopping = False
         self._runner_died = False
         self._has_ended = False
-        self._steps = InFlightRuns(runner, scheduler.is_alive, clock)
+        self._pipeline = StepPipeline(runner, scheduler.is_alive, clock)
         self._completed_s = 0.0
         self._thread = threading.Thread(target=self._serve, name="engine-loop", daemon=True)
 
@@ -139,7 +139,7 @@ class EngineLoop:
         def release_runner() -> None:
             assert not self._scheduler.has_work, "a sequence would lose its keys and values"
             self._scheduler.reset_prefix_cache()
-            self._steps.runner = None
+            self._pipeline.runner = None
 
         return self._enqueue_call(release_runner)
 
@@ -150,13 +150,13 @@ class EngineLoop:
         """
 
         def load_runner() -> None:
-            self._steps.runner = load()
+            self._pipeline.runner = load()
 
         return self._enqueue_call(load_runner)
 
     def call_runner(self, function: Callable[[Any], T]) -> Future[T]:
         """Call `function` with the runner between two steps. Thread-safe, does not wait."""
-        return self._enqueue_call(lambda: function(self._steps.runner))
+        return self._enqueue_call(lambda: function(self._pipeline.runner))
 
     def stats(self) -> SchedulerStats:
         """Scheduler statistics of the last report."""
@@ -219,18 +219,18 @@ class EngineLoop:
         if step is None:
             self._complete_oldest()
             return
-        if not self._steps.launch(step):
+        if not self._pipeline.launch(step):
             self._complete_all()
-        elif self._steps.is_full:
+        elif self._pipeline.is_full:
             self._complete_oldest()
 
     def _complete_all(self) -> None:
-        while self._steps.in_flight:
+        while self._pipeline.in_flight:
             self._complete_oldest()
 
     def _complete_oldest(self) -> None:
         """Complete the oldest step in flight, if there is one."""
-        computed = self._steps.wait_for_oldest()
+        computed = self._pipeline.wait_for_oldest()
         if computed is None:
             return
         step = computed.step
@@ -242,8 +242,8 @@ class EngineLoop:
         started_s = max(computed.started_s, self._completed_s)
         self._report(events, step.num_tokens, started_s, step.sequences)
         self._completed_s = now
-        self._steps.check()
-        if self._steps.has_failed_oldest:
+        self._pipeline.raise_if_broken()
+        if self._pipeline.is_oldest_failed:
             self._complete_oldest()
 
     def _report(

@@ -13,7 +13,7 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop.engine_loop import EngineLoop, StepReport
-from penstock_engine.loop.in_flight_runs import StepRunner
+from penstock_engine.loop.step_pipeline import StepRunner
 from penstock_engine.server.metrics.engine_metrics import EngineMetrics
 from penstock_engine.server.metrics.request_record import RequestRecord
 from penstock_engine.server.transport.deadlines import deadline_error

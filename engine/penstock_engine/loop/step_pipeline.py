@@ -1,4 +1,4 @@
-"""Runs steps on the runner, and again one sequence at a time if they fail."""
+"""Launches steps, waits for them in order, and reruns a failed one sequence by sequence."""
 
 import logging
 from collections import deque
@@ -56,7 +56,7 @@ class ComputedStep:
     started_s: float
 
 
-class InFlightRuns:
+class StepPipeline:
     """The steps that were launched on a runner and not waited for yet. Not thread-safe.
 
     runner: None while the engine is suspended.
@@ -68,7 +68,7 @@ class InFlightRuns:
         is_alive: Callable[[ScheduledSequence], bool],
         clock: Callable[[], float],
     ) -> None:
-        """is_alive: whether a sequence has not ended since its part of a step was scheduled."""
+        """is_alive: returns whether a sequence still runs."""
         self.runner: StepRunner | None = runner
         self.in_flight: deque[_InFlight] = deque()
         self._is_alive = is_alive
@@ -81,7 +81,7 @@ class InFlightRuns:
         return self.runner is not None and len(self.in_flight) >= self.runner.depth
 
     @property
-    def has_failed_oldest(self) -> bool:
+    def is_oldest_failed(self) -> bool:
         """Whether the oldest step has failed already, so that there is nothing to wait for."""
         return bool(self.in_flight) and self.in_flight[0].results is None
 
@@ -123,7 +123,7 @@ class InFlightRuns:
                 later.results = None
         return ComputedStep(step, *self._one_by_one(step), oldest.started_s)
 
-    def check(self) -> None:
+    def raise_if_broken(self) -> None:
         """Raise RuntimeError if too many steps in a row failed entirely."""
         if self._num_failures >= MAX_CONSECUTIVE_FAILURES:
             raise RuntimeError(f"{self._num_failures} steps in a row failed entirely")
