@@ -26,7 +26,7 @@ class TokenEvent(NamedTuple):
     request_id: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
-    # Those of the prompt tokens from the second on, in the first event that has tokens
+    # Log-probabilities of the prompt tokens from the second on, in the first event that has tokens
     prompt_logprobs: tuple[TokenLogprobs, ...]
     embedding: tuple[float, ...]
     ending_token_id: int | None  # the last of token_ids if it ended the sequence

@@ -22,7 +22,7 @@ class Counters:
     generation_tokens: int = 0
     drafts: int = 0  # number of drafts, each of one or more tokens for one sequence in one step
     draft_tokens: int = 0
-    # How often the nth token of a draft was accepted
+    # Number of accepted drafts by position
     accepted_by_position: list[int] = field(default_factory=list)
     # Sequences that reached the head of the queue and found too few free blocks
     waits_for_blocks: int = 0

@@ -39,10 +39,10 @@ PARTIAL = ("exclude_modules", "layers_to_transform", "layers_pattern")
 class AdapterConfig:
     """Checked settings of an adapter."""
 
-    # rank, alpha: of projections that ranks and alphas do not name
+    # rank, alpha: defaults, for projections that ranks and alphas do not name
     rank: int
     alpha: float
-    # ranks, alphas: by names or ends of names of projections
+    # ranks, alphas: exceptions, by names or ends of names of projections
     ranks: Mapping[str, int]
     alphas: Mapping[str, float]
     uses_rslora: bool

@@ -32,7 +32,7 @@ class MemoryBudget:
     config: EngineConfig
     model: ModelConfig
     device_name: str
-    memory: DeviceMemory  # on the CPU that of all ranks, on cuda that of one GPU
+    memory: DeviceMemory  # memory of all ranks on the CPU, of one GPU on cuda
     limits: BatchLimits  # of one step
     fixed_bytes: int  # weights, adapters, and on the CPU evicted blocks
     # Size of the KV cache that the user set; None: the memory that is left

@@ -61,7 +61,7 @@ class ModelConfig:
     ropes: tuple[RopeConfig, ...]  # rotary embedding of each layer
     max_model_len: int  # positions that the model supports
     eos_token_ids: frozenset[int]  # of tokens that end an answer
-    # How a quantized checkpoint stores its weights, and quantization_method the name of that format; None:
+    # quantization, quantization_method: format of the weights of a quantized checkpoint, and its name; None:
     # not quantized
     quantization: Scheme | None
     quantization_method: str | None

@@ -26,7 +26,7 @@ class Scaler:
 
     rule: Rule[Any]
     objectives: Objectives
-    bounds: Bounds  # change with the quota
+    bounds: Bounds  # bounds on replicas, which change with the quota
     clock: Clock
     metrics: Metrics
     fleet: Fleet

@@ -44,7 +44,7 @@ class Answer:
     report: UsageReport
     # Maximum number of choices in the engine at once, if the answer is not streamed
     max_concurrent: int
-    # Called, from any thread, for each choice with text that began like a tool call and was none
+    # Callback, from any thread, for each choice with text that began like a tool call and was none
     on_failed_call: Callable[[], None]
     _name_token: NameToken = field(init=False)
     _hidden: frozenset[int] = field(init=False)  # tokens that are no part of the answer's text

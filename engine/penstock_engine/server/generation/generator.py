@@ -74,7 +74,7 @@ class Choice:
     cached_tokens: int = field(default=0, init=False)
     first_token_s: float | None = field(default=None, init=False)
     prompt_logprobs: tuple[TokenLogprobs, ...] = field(default=(), init=False)
-    # Of the prompt; empty unless requested
+    # Embedding of the prompt; empty unless requested
     embedding: "array[float]" = field(default_factory=lambda: array("f"), init=False)
     last_event: TokenEvent | None = field(default=None, init=False)
 

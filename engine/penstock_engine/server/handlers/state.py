@@ -34,7 +34,7 @@ class ServerState:
     metrics: EngineMetrics
     adapters: AdapterRegistry
     seeds: random.Random  # source of seeds for requests without one
-    # None if the tokenizer does not say which bytes its tokens stand for
+    # None: grammars are refused, because the tokenizer does not say which bytes its tokens stand for
     grammars: GrammarCompiler | None
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     bodies: ArrivingBodies = field(default_factory=ArrivingBodies)

@@ -29,7 +29,7 @@ class RequestRecord:
 
     arrival_s: float  # arrival of the request, before tokenizing
     max_tokens: int
-    choices: PromptChoices = field(default_factory=PromptChoices)  # those of its prompt
+    choices: PromptChoices = field(default_factory=PromptChoices)  # choices of the same prompt
     deadline_s: float | None = None
     adapter: str = ""
     tpot_s: float | None = None  # requested maximum time between tokens, as in `Sequence`

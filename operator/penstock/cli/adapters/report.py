@@ -37,7 +37,7 @@ class AdapterReport:
     service: str
     model_name: str
     uri: str  # of the version that serves
-    # With their share of the traffic in percent, the one that serves first
+    # Percent of the traffic by version, the serving version first
     versions: dict[str, int]
     rank: int | None
     size_bytes: int | None
@@ -51,7 +51,7 @@ class AdapterReport:
     is_ready: bool
     # Why it is not ready, else why it has so many copies
     reason: str
-    pool: Pool = "Shared"  # the one that serves it
+    pool: Pool = "Shared"  # pool that serves it
     dedicated_service: str | None = None  # name of its own InferenceService; None if it has none
     pool_message: str = ""  # of the condition PoolReady; empty if it never had a dedicated pool
 

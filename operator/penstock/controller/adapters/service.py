@@ -33,14 +33,14 @@ class ServiceInputs:
     """Inputs of one pass over a service."""
 
     versions: Sequence[AdapterVersion]  # of the accepted adapters
-    unread: Sequence[str]  # names in engines of those that no engine has read yet
+    unread: Sequence[str]  # names in engines of versions that no engine has read yet
     # Failed loads that the statuses show, by name and pod
     errors: Mapping[str, Mapping[str, LoadError]]
     ready: frozenset[str]  # names of all pods that take adapters
-    # Those whose copies are known, with the copies that the engines list
+    # Pods whose copies are known; `listed`: these copies
     pods: Mapping[Key, LoraPod]
     listed: Mapping[Key, Copies]
-    # Of gateways, by name in engines; None while no gateway has been asked
+    # Counts of the gateways by name in engines; None until a gateway has been asked
     counts: Mapping[str, AdapterCounts] | None
     shown_per_s: Mapping[str, float]  # demand by name as the statuses show it
 

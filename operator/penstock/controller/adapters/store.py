@@ -22,8 +22,8 @@ class StoredAdapter:
     """A LoraAdapter."""
 
     body: Object
-    resource: AdapterResource  # with the version of the spec
-    served: AdapterResource  # with the one that has the traffic
+    resource: AdapterResource  # with the version that the spec asks for
+    served: AdapterResource  # with the version that gets the traffic
     engine_name: str  # of the served version
     is_resolved: bool  # whether an engine has read it, by the status
     errors: Mapping[str, LoadError]  # its failed loads by pod, by the status

@@ -22,7 +22,7 @@ from penstock.core.spec.service import CONTROL, SERVE, ServiceSpec
 class CanaryCase:
     """A canary to judge, as observed in this tick: a revision of a service, or a version of an adapter."""
 
-    key: Key  # of the service, or as `adapter_key`
+    key: Key  # key of the service, or `adapter_key` of the adapter
     service: str  # name of the InferenceService
     spec: CanarySpec  # settings
     owner: RecordOwner  # of the stored trial

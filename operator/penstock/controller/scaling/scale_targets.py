@@ -31,7 +31,7 @@ class ScaleTarget:
     reported: ScalingReport | None  # the scaling report in the status
     # Engines of a rollout that are scraped for faults only
     fault_pods: tuple[tuple[PodView, str], ...] = ()
-    # As provisioned, for each variant, if the spec has any
+    # `provisioned` by variant; empty without variants
     by_variant: Mapping[str, int] = field(default_factory=dict)
     # Variants with pods that no node has room for
     unschedulable: Mapping[str, UnscheduledPods] = field(default_factory=dict)

@@ -23,8 +23,8 @@ class AdapterCounts:
 
     arrivals: int = 0
     work_tokens: int = 0  # prompt and output
-    misses: int = 0  # without a resident copy at arrival
-    loads: int = 0  # that succeeded
+    misses: int = 0  # requests without a resident copy at arrival
+    loads: int = 0  # successful loads
     load_failures: int = 0
     failed: int = 0
     load_s: float = 0.0  # of these loads together

@@ -14,8 +14,8 @@ class AdapterRecord:
     name: str  # of the LoraAdapter
     engine_name: str
     wanted: int  # copies that the placement wants
-    has_copies: bool  # whether engines have or get as many
-    reason: str  # why it wants as many, as a sentence
+    has_copies: bool  # whether engines have or get the wanted copies
+    reason: str  # why the placement wants this number, as a sentence
     counts: AdapterCounts  # of all gateways
     demand: AdapterDemand
     # Message of the last failed load, by pod

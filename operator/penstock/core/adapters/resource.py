@@ -20,7 +20,7 @@ class AdapterResource:
     service: str  # name of its InferenceService
     model_name: str  # the name that clients send
     version: AdapterVersion
-    pool: Pool = "Shared"  # the one that is to serve it
+    pool: Pool = "Shared"  # pool that the spec asks for
     bounds: PoolBounds = DEFAULT_BOUNDS  # of a dedicated pool
 
     @property

@@ -197,7 +197,7 @@ class ObservedState:
     # (kind, name) of children of a deleted service of the same name that still exist.
     leftovers: frozenset[tuple[str, str]] = frozenset()
     budget: ObservedBudget = field(default_factory=ObservedBudget)
-    # Nodes and ResourceSlices that say the memory of accelerators, of the kinds that were read
+    # Nodes and ResourceSlices that were read, by source
     devices: Mapping[Source, tuple[Object, ...]] = field(default_factory=dict)
 
     @property

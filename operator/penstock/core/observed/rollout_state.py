@@ -36,7 +36,7 @@ class RolloutState:
     since_s: float  # Unix time of the phase's start
     reason: str  # why the phase started
     stable: str | None  # the revision that serves, or served until now
-    revision: str | None  # the one being rolled out; None if there is none
+    revision: str | None  # the revision that is rolled out; None if there is none
     replicas: int  # of the service when the rollout started
     weight_percent: int = 0  # the canary's earned share
     command: str = ""  # the last user command read

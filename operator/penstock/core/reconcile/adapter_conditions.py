@@ -64,7 +64,7 @@ class AdapterState:
     pool: PoolStep | None = None  # None if it never had a dedicated pool
     # Why its model name alone leads to another namespace; empty if it does not
     name_conflict: str = ""
-    has_candidate_slot: bool = True  # as has_slot, of the version that is rolled out
+    has_candidate_slot: bool = True  # the same for the version that is rolled out
     can_answer: bool = False  # whether a version gets the traffic, and an engine has read it
 
     @property

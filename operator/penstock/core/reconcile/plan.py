@@ -59,7 +59,7 @@ class Plan:
     overdue: str = ""  # message about a phase that exceeded its deadline and continues; else empty
     apply: tuple[Object, ...] = ()
     create: tuple[Object, ...] = ()
-    # By name of a pod to create, the pod to create if that one is forbidden
+    # Pods to create in place of pods that are forbidden, by the names of these
     larger: Mapping[str, Object] = field(default_factory=dict)
     scale: tuple[Scale, ...] = ()
     delete: tuple[Deletion, ...] = ()

@@ -25,7 +25,7 @@ from penstock.core.spec.settings import PENSTOCK
 class Preflights:
     """The preflights of a revision. is_passed: whether all of them passed, so that it may have engines.
 
-    create: pods to create. larger: by their names, what to create instead of one that is forbidden.
+    create: pods to create. larger: pods to create in place of forbidden ones, by the names of these.
     outdated: pods to delete, as a variant was changed or removed since. unread: kinds of objects that were
     not read and on which the pods to create depend.
     """

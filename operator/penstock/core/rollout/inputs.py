@@ -19,7 +19,7 @@ class RolloutInputs:
     total: int  # replicas for all of the traffic
     now_s: float
     termination_grace_s: float  # time in which an engine pod has to end once it is deleted
-    verdict: Verdict | None = None  # the judge's last on the revision that is rolled out
-    command: Command | None = None  # the user's last, whether read before or not
+    verdict: Verdict | None = None  # the judge's latest verdict on the revision that is rolled out
+    command: Command | None = None  # the user's latest command, read before or not
     # The traffic generation that each gateway applies; None while unknown
     applied_generations: AppliedGenerations | None = None

@@ -147,5 +147,5 @@ def _entered(
             )
         case "Rejected":
             return replace(moved, revision=None, weight_percent=0)
-        case _:  # a phase that only continues what the one before began
+        case _:  # phases that set no field on entry
             return moved

@@ -33,7 +33,7 @@ class Endpoint:
         object.__setattr__(self, "side", Side(self.revision, self.cohort))
 
 
-# Endpoints of each side that has some.
+# Endpoints by side. Sides without endpoints are absent.
 BySide = Mapping[Side, Sequence[Endpoint]]
 
 

@@ -18,7 +18,7 @@ class ScalingReport:
     valid: bool  # whether metrics were available
     at: str  # time of the decision
     trail: tuple[tuple[str, int, str], ...]  # (step, replicas, note) of each step
-    # Replicas of each variant, if the service has any
+    # Desired replicas by variant; empty without variants
     by_variant: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -84,7 +84,7 @@ class GatewayReading:
     queued: int  # at the gateway, not sent
     queued_prompt_tokens: int
     in_flight: int  # sent, not ended
-    # Of requests without a first token, less expected prefix-cache hits
+    # Prompt tokens of requests without a first token, less expected prefix-cache hits
     in_flight_prefill_tokens: int
     oldest_wait_s: float
     arrivals: int

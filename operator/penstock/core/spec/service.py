@@ -95,7 +95,7 @@ class ServiceSpec:
     recorded_fields: Object = field(default_factory=dict)
     # Kinds of nodes, each with its own resources instead of the service's
     variants: tuple[VariantSpec, ...] = ()
-    # As in VariantSpec, for a service that is placed on a variant
+    # As in VariantSpec; set for a service that is placed on a variant
     accelerator_memory_bytes: int | None = None
 
     @property

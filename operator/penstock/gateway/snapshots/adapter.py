@@ -22,14 +22,14 @@ class Adapter:
     # "namespace/name" of the service whose engines get the requests: `parent`, the one that the adapter is
     # for, or its dedicated pool
     service: str
-    version: AdapterVersion  # the one that a request gets
+    version: AdapterVersion  # version that a request gets
     parent: str = ""
     # Shares of the versions in the requests, during a rollout; empty: all requests get `version`
     shares: tuple[VersionShare, ...] = ()
     generation: int = 0  # of the shares; 0 while no rollout is in progress
     pool_generation: int = 0  # of `service`; 0 if the adapter never had a dedicated pool
     precedence: Precedence = ESTABLISHED  # of its claim on the model name
-    # As its status shows it; a change of it alone is no other snapshot
+    # Demand in its status; changes of it alone do not replace the snapshot
     demand: AdapterDemand = field(default=NO_DEMAND, compare=False)
     # Whether GET /v1/models has it: it is not refused, and engines can read it
     is_listed: bool = True
@@ -78,7 +78,8 @@ class Adapter:
     def choose(self, draw: float, key: bytes | None) -> "Adapter":
         """Return the adapter with the version of one request.
 
-        draw: uniform in [0, 1). key: what is alike in requests that stay with one version; None: nothing.
+        draw: uniform in [0, 1). key: session-affinity key: requests with the same key get one version; None:
+        each is assigned by `draw`.
         """
         if not self.is_mixed:
             return self

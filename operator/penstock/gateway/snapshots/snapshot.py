@@ -47,7 +47,7 @@ class Service:
     # Reason in one word why no revision can serve before the spec is changed; empty if one may
     stalled: str = ""
     is_scaled_to_zero: bool = False  # whether no engine is wanted
-    # By engine pod, those that take adapters; empty if no adapter is of the service
+    # LoRA engines by pod; empty if the service has no adapter
     lora_engines: Mapping[str, LoraEngine] = field(default_factory=dict)
     # Name of the LoraAdapter whose dedicated pool it is; empty if it answers requests for its own model name
     adapter: str = ""

@@ -21,7 +21,7 @@ class AccessLine:
     model_route: str = ""
     adapter: str = ""  # its version's name in engines; empty: the request is for the base model
     revision: str = ""
-    pod: str = ""  # the last one that was tried
+    pod: str = ""  # the engine pod that was tried last
     num_attempts: int = 0
     is_stream: bool = False
     num_request_bytes: int = 0

@@ -44,7 +44,7 @@ class Record:
 class Alert:
     """An alert rule."""
 
-    name: str  # also of its runbook
+    name: str  # name of the alert and of its runbook
     severity: Severity
     condition: Condition
     hold_s: int  # time for which the condition must hold, in seconds

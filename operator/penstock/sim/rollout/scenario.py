@@ -55,6 +55,6 @@ class Scenario:
     warm_up_s: float = 0.0  # time to fill the canary's prefix cache
     history_hours: float = 1.0  # hours of stable's error counts before the canary
     utilization: float = 0.3
-    grows: bool = False  # the rates are those of the start, and both grow with the judge's weight
+    grows: bool = False  # whether both rates, given for the start, grow with the judge's weight
     # Whether answers are streamed; else only the times of whole ones are known
     streams: bool = True

@@ -47,7 +47,7 @@ class ObjectivesState:
     # Learned state of each variant. If there are variants, watch keeps the prior of the first one, whose
     # replicas are the unit of the forecast.
     known: Mapping[str, LearnedVariant] = field(default_factory=dict)
-    objectives: Objectives | None = None  # those that the forecast is for
+    objectives: Objectives | None = None  # objectives that the forecast is for
 
     @property
     def fit(self) -> Fit:
