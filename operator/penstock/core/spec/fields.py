@@ -115,6 +115,6 @@ RECORDED = tuple(dict.fromkeys(field.path.partition(".")[0] for field in REVISIO
 
 
 def check_settings(paths: Collection[str]) -> None:
-    """Raise ValueError if a path is none of a setting's."""
+    """Raise ValueError for paths that are not settings."""
     if unknown := set(paths) - SETTINGS:
         raise ValueError(f"{', '.join(sorted(unknown))}: not in REVISION_FIELDS")
