@@ -46,13 +46,13 @@ def test_an_objective_out_of_reach_runs_one_at_a_time(profile):
 
 def traffic(gateway, observe_pods, engine, per_interval):
     """Gateway readings with requests of 1,000 and 100 tokens; counts per 180 s."""
-    total, looks = 0, []
+    total, observations = 0, []
     for i, requests in enumerate((0, *per_interval)):
         total += requests
         at = gateway(180.0 * i, arrivals=total, prompt_tokens=1000 * total, ended=total,
                      output_tokens=100 * total)  # fmt: skip
-        looks.append(observe_pods(180.0 * i, [engine()] * 2, gateway=at))
-    return looks
+        observations.append(observe_pods(180.0 * i, [engine()] * 2, gateway=at))
+    return observations
 
 
 def test_throughput_divides_the_forecast_by_the_best_rate(
@@ -60,8 +60,8 @@ def test_throughput_divides_the_forecast_by_the_best_rate(
 ):
     """4.946 requests/s a replica: 900 in 180 s are 5 a second, 2 replicas; 2,700 are 15, 4."""
     rule = DynamoThroughput(profile=profile)
-    looks = traffic(gateway, observe_pods, engine, (900, 2700, 0))
-    decisions, _ = decide_all(rule, looks, objectives=GOAL)
+    observations = traffic(gateway, observe_pods, engine, (900, 2700, 0))
+    decisions, _ = decide_all(rule, observations, objectives=GOAL)
     assert [d.desired for d in decisions] == [2, 2, 4, 2]
     assert decisions[3].code == "NoTraffic"
 
@@ -69,18 +69,18 @@ def test_throughput_divides_the_forecast_by_the_best_rate(
 def test_a_share_of_the_objectives_asks_for_more(
     profile, gateway, observe_pods, engine, decide_all
 ):
-    looks = traffic(gateway, observe_pods, engine, (2700,))
+    observations = traffic(gateway, observe_pods, engine, (2700,))
     half = DynamoThroughput(profile=profile, objective_share=0.5)
     # 10 + 1.605 b <= 25: 9 at 24.4 ms, 3.68 requests/s; 15 / 3.68 = 4.07.
-    assert decide_all(half, looks, objectives=GOAL)[0][-1].desired == 5
+    assert decide_all(half, observations, objectives=GOAL)[0][-1].desired == 5
 
 
 def test_the_trend_goes_on(profile, gateway, observe_pods, engine, decide_all):
     """900 more each interval, from 900: the seventh would be 6,300, 35 a second."""
-    looks = traffic(gateway, observe_pods, engine, [900 * i for i in range(1, 7)])
-    constant = decide_all(DynamoThroughput(profile=profile), looks, objectives=GOAL)[0][-1]
+    observations = traffic(gateway, observe_pods, engine, [900 * i for i in range(1, 7)])
+    constant = decide_all(DynamoThroughput(profile=profile), observations, objectives=GOAL)[0][-1]
     kalman = decide_all(
-        DynamoThroughput(profile=profile, predictor="kalman"), looks, objectives=GOAL
+        DynamoThroughput(profile=profile, predictor="kalman"), observations, objectives=GOAL
     )
     assert constant.desired == 7  # 30 / 4.946 = 6.07
     assert kalman[0][-1].desired == 8  # 35 / 4.946 = 7.08
@@ -131,12 +131,12 @@ def test_load_waits_for_a_scaling_and_for_every_worker(
     profile, observe_pods, engine, gateway, decide_all
 ):
     late = engine(prefill_tokens_pending=50_000)
-    looks = [
+    observations = [
         observe_pods(0, [late], starting=1),
         observe_pods(5, [late], missing=1),
         observe_pods(10, [late, late]),
     ]
-    decisions, _ = decide_all(DynamoLoad(profile=profile), looks, objectives=GOAL)
+    decisions, _ = decide_all(DynamoLoad(profile=profile), observations, objectives=GOAL)
     assert [(d.desired, d.code) for d in decisions] == [
         (2, "InProgress"), (2, "WorkerCountMismatch"), (3, "ScaleUp")
     ]  # fmt: skip
@@ -146,12 +146,12 @@ def test_the_gateway_queue_counts_as_queued_at_the_workers(
     profile, observe_pods, engine, gateway, decide_all
 ):
     at = gateway(queued=40, queued_prompt_tokens=80_000)
-    looks = [observe_pods(0, [engine()] * 2, gateway=at)]
-    assert decide_all(DynamoLoad(profile=profile), looks, objectives=GOAL)[0][0].desired == 3
+    observations = [observe_pods(0, [engine()] * 2, gateway=at)]
+    assert decide_all(DynamoLoad(profile=profile), observations, objectives=GOAL)[0][0].desired == 3
 
 
 def test_throughput_sets_the_floor_of_load(profile, observe_pods, engine, gateway, decide_all):
     rule = DynamoLoad(profile=profile, throughput=DynamoThroughput(profile=profile))
-    looks = traffic(gateway, observe_pods, engine, (2700, 2700))
-    decisions, _ = decide_all(rule, looks, objectives=GOAL)
+    observations = traffic(gateway, observe_pods, engine, (2700, 2700))
+    decisions, _ = decide_all(rule, observations, objectives=GOAL)
     assert [d.desired for d in decisions] == [1, 4, 4]

@@ -10,10 +10,12 @@ from penstock.sim.baselines.keda_queue_guard import keda_queue_guard
 def test_it_syncs_every_15_s_on_a_scrape_10_s_old(engine, observe_pods, decide_all):
     full = [engine(kv_usage=0.9)]
     idle = [engine()]
-    looks = [observe_pods(t, full if t <= 12 else idle) for t in range(0, 45, 5)]
-    decisions, _ = decide_all(hpa_kv(target=0.4), looks)
+    observations = [observe_pods(t, full if t <= 12 else idle) for t in range(0, 45, 5)]
+    decisions, _ = decide_all(hpa_kv(target=0.4), observations)
     syncs = [
-        look.now_s for look, d in zip(looks, decisions, strict=True) if d.code != "BetweenSyncs"
+        observation.now_s
+        for observation, d in zip(observations, decisions, strict=True)
+        if d.code != "BetweenSyncs"
     ]
     assert syncs == [10, 25, 40]
     assert decisions[2].desired == 3  # 0.9 / 0.4 = 2.25, scraped at 0
@@ -50,8 +52,10 @@ def test_an_unbounded_one_asks_for_the_deficit(engine, observe_pods, simulate):
 
 
 def test_the_gateway_queue_counts_as_waiting(engine, gateway, observe_pods, decide_all):
-    looks = [observe_pods(t, [engine()] * 2, gateway=gateway(queued=20)) for t in range(0, 15, 5)]
-    decisions, _ = decide_all(hpa_queue(target=5), looks)
+    observations = [
+        observe_pods(t, [engine()] * 2, gateway=gateway(queued=20)) for t in range(0, 15, 5)
+    ]
+    decisions, _ = decide_all(hpa_queue(target=5), observations)
     assert decisions[-1].desired == 4  # 20 / 2 = 10 a pod; 10 / 5 x 2
 
 
@@ -95,7 +99,7 @@ def test_a_plain_hpa_rests_at_zero(engine, observe_pods, decide_all):
 
 
 def test_out_of_bounds_is_corrected_without_metrics(engine, observe_pods, decide_all):
-    looks = [observe_pods(t, [engine(kv_usage=0.8)] * 9) for t in range(0, 15, 5)]
-    assert decide_all(hpa_kv(), looks, Bounds(1, 4))[0][-1].desired == 4
-    looks = [observe_pods(t, [engine(kv_usage=0.0)]) for t in range(0, 15, 5)]
-    assert decide_all(hpa_kv(), looks, Bounds(2, 4))[0][-1].desired == 2
+    observations = [observe_pods(t, [engine(kv_usage=0.8)] * 9) for t in range(0, 15, 5)]
+    assert decide_all(hpa_kv(), observations, Bounds(1, 4))[0][-1].desired == 4
+    observations = [observe_pods(t, [engine(kv_usage=0.0)]) for t in range(0, 15, 5)]
+    assert decide_all(hpa_kv(), observations, Bounds(2, 4))[0][-1].desired == 2

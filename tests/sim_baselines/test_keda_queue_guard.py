@@ -21,12 +21,13 @@ def test_formula(
     gateway, engine, observe_pods, decide_all, queued, in_flight, ready, starting, replicas
 ):
     at = gateway(queued=queued, in_flight=in_flight)
-    looks = [
+    observations = [
         observe_pods(t, [engine()] * ready, starting=starting, gateway=at) for t in range(0, 15, 5)
     ]
-    assert decide_all(keda_queue_guard(), looks)[0][-1].desired == replicas
+    assert decide_all(keda_queue_guard(), observations)[0][-1].desired == replicas
 
 
 def test_without_a_gateway_the_engines_are_asked(engine, observe_pods, decide_all):
-    looks = [observe_pods(t, [engine(running=40, waiting=0)] * 2) for t in range(0, 15, 5)]
-    assert decide_all(keda_queue_guard(), looks)[0][-1].desired == 4  # 80 / 16 = 5, at most twice 2
+    observations = [observe_pods(t, [engine(running=40, waiting=0)] * 2) for t in range(0, 15, 5)]
+    # 80 / 16 = 5, at most twice 2
+    assert decide_all(keda_queue_guard(), observations)[0][-1].desired == 4

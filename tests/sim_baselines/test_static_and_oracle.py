@@ -36,5 +36,5 @@ def test_oracle_of_arrivals(observe_pods, engine, decide_all):
     arrivals = [i / 3 for i in range(180)] + [60 + i / 6 for i in range(360)]
     rule = oracle_of([(at_s, 1 / 2.0) for at_s in arrivals], ahead_s=30.0)
     assert rule.needed == ((0.0, 2), (60.0, 3), (120.0, 0))
-    looks = [observe_pods(t, [engine()]) for t in (0.0, 30.0, 100.0, 120.0)]
-    assert [d.desired for d in decide_all(rule, looks)[0]] == [2, 3, 3, 1]
+    observations = [observe_pods(t, [engine()]) for t in (0.0, 30.0, 100.0, 120.0)]
+    assert [d.desired for d in decide_all(rule, observations)[0]] == [2, 3, 3, 1]

@@ -1,4 +1,4 @@
-"""A service that serves, as its scaler sees it: made by numbers alone."""
+"""A synthetic service: observations for the scaling rule, computed without engines."""
 
 import random
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ TRUE = IterationModel(0.02, 1e-4, 1e-4, 1e-7)
 
 
 class SyntheticService:
-    """draw: decides how much comes, and what is lost, in each look."""
+    """draw: source of the numbers of arrivals and steps, and of lost metrics."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
@@ -36,7 +36,7 @@ class SyntheticService:
         self._arrivals = self._steps = 0
         self._gaps = self._gaps_s = 0.0
 
-    def look(self, replicas: int, mean_arrivals: float, *, losses: float = 0.0) -> Observation:
+    def observe(self, replicas: int, mean_arrivals: float, *, losses: float = 0.0) -> Observation:
         draw = self._draw
         self._now_s += draw.uniform(1.9, 2.4)
         self._arrivals += sum(draw.random() < mean_arrivals / 100 for _ in range(100))
@@ -90,7 +90,7 @@ SETTINGS = Settings(
 
 def live(
     seed: int,
-    looks: int,
+    ticks: int,
     *,
     mean_arrivals: float = 3.0,
     losses: float = 0.0,
@@ -99,11 +99,11 @@ def live(
 ) -> Iterator[Tick]:
     """Ticks of a service whose number is as decided, from the one after `skip` on."""
     settings = replace(SETTINGS, rule=replace(SETTINGS.rule, variants=variants))
-    seen, replicas = SyntheticService(random.Random(seed)), 1
+    service, replicas = SyntheticService(random.Random(seed)), 1
     by_variant = {variant.name: int(i == 0) for i, variant in enumerate(variants)}
     state = settings.rule.initial()
-    for number in range(looks):
-        now = seen.look(replicas, mean_arrivals, losses=losses)
+    for number in range(ticks):
+        now = service.observe(replicas, mean_arrivals, losses=losses)
         if variants:
             names = [name for name, count in by_variant.items() for _ in range(count)]
             pods = (replace(p, variant=n) for p, n in zip(now.pods, names, strict=True))

@@ -80,9 +80,9 @@ def test_every_published_rule_can_be_set_beside(live: Any, written: Any, name: s
     assert set(numbers) <= set(range(1, 11))
 
 
-def test_a_rule_looks_as_seldom_as_it_does(live: Any, written: Any) -> None:
+def test_a_rule_decides_as_seldom_as_it_does(live: Any, written: Any) -> None:
     recording = Recording.read(written(live(2, 60)))
-    looks = []
+    observations = []
 
     class Watching:
         period_s = 15.0
@@ -90,13 +90,15 @@ def test_a_rule_looks_as_seldom_as_it_does(live: Any, written: Any) -> None:
         def initial(self) -> None: ...
 
         def decide(self, objectives: Any, bounds: Any, seen: Any, state: Any) -> Any:
-            looks.append((seen.now_s, seen.provisioned))
-            return replace(recording.lines[0].decision, desired=len(looks) + 1), state
+            observations.append((seen.now_s, seen.provisioned))
+            return replace(recording.lines[0].decision, desired=len(observations) + 1), state
 
     assert len(list(recording.replay_with(Watching(), None))) == 60
-    gaps = [b[0] - a[0] for a, b in pairwise(looks)]
+    gaps = [b[0] - a[0] for a, b in pairwise(observations)]
     assert 14 < min(gaps) <= max(gaps) < 18
-    assert [provisioned for _, provisioned in looks[1:]] == list(range(2, len(looks) + 1))
+    assert [provisioned for _, provisioned in observations[1:]] == list(
+        range(2, len(observations) + 1)
+    )
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_a_step_up_and_back_down():
     assert world.history == []
     world.run(300, 16)  # 4,096 tokens when they run
     assert world.replicas == 3
-    assert world.now - world.history[0][0] > 290  # asked for at the first look
+    assert world.now - world.history[0][0] > 290  # asked for at the first tick
     world.run(540, 1)
     assert world.replicas == 1
     assert [count for _, count in world.history[-2:]] == [2, 1]
@@ -116,7 +116,7 @@ def test_metrics_that_are_lost_hold_and_come_back():
     assert world.replicas == held
     world.lost = False
     world.run(56, 0)
-    assert world.replicas == held  # the delay begins with the first look
+    assert world.replicas == held  # the delay begins with the first tick
     world.run(10, 0)
     assert world.replicas == held - 1
 

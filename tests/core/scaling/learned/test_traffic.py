@@ -39,7 +39,7 @@ def gateway(**counters: Any) -> GatewayReading:
     return GatewayReading(**idle | counters)
 
 
-def look(
+def observe(
     *engines: EngineReading | None, at_gateway: GatewayReading | Missing | None = None
 ) -> Observation:
     """An observation of these engines. None: an engine that is starting."""
@@ -50,9 +50,9 @@ def look(
     return Observation(2.0, pods, len(pods), at_gateway)
 
 
-def traffic_after(*looks: Observation) -> Traffic:
+def traffic_after(*observations: Observation) -> Traffic:
     readings, traffic = Readings(), Traffic()
-    for seen in looks:
+    for seen in observations:
         traffic = traffic.updated(readings, seen, readings.pairs(seen).values())
         readings = readings.updated(seen)
     return traffic
@@ -75,13 +75,13 @@ def test_arrivals_are_what_the_gateway_counted_since(
     before: tuple[int, int], now: tuple[int, int], came: tuple[int, int]
 ) -> None:
     first, second = (gateway(arrivals=a, prompt_tokens=t) for a, t in (before, now))
-    traffic = traffic_after(look(at_gateway=first), look(at_gateway=second))
+    traffic = traffic_after(observe(at_gateway=first), observe(at_gateway=second))
     assert (traffic.arrivals, traffic.prompt_tokens) == came
     assert traffic.prompt == Mean().updated(came[1], came[0])
 
 
 def test_the_first_look_counts_nothing() -> None:
-    traffic = traffic_after(look(at_gateway=gateway(arrivals=100, prompt_tokens=50_000)))
+    traffic = traffic_after(observe(at_gateway=gateway(arrivals=100, prompt_tokens=50_000)))
     assert (traffic.arrivals, traffic.prompt_tokens) == (0, 0)
     assert traffic.mix is None
 
@@ -92,20 +92,20 @@ def test_without_a_gateway_what_engines_accepted_has_arrived() -> None:
         finished=10, running=4, waiting=3, prompt_tokens=900, prefill_tokens_pending=300
     )
     now = engine(finished=13, running=5, waiting=7, prompt_tokens=1500, prefill_tokens_pending=700)
-    traffic = traffic_after(look(before, before), look(now, now))
+    traffic = traffic_after(observe(before, before), observe(now, now))
     assert (traffic.arrivals, traffic.prompt_tokens) == (2 * 8, 2 * 1000)
     # Requests that run instead of wait, and end instead of run, are no arrivals.
     moved = engine(
         finished=13, running=3, waiting=1, prompt_tokens=1000, prefill_tokens_pending=200
     )
-    traffic = traffic_after(look(before), look(moved))
+    traffic = traffic_after(observe(before), observe(moved))
     assert (traffic.arrivals, traffic.prompt_tokens) == (0, 0)
 
 
 def test_a_gateway_that_cannot_be_read_says_nothing_of_arrivals() -> None:
     lost = Missing("gateway", "ReadTimeout")
     now = engine(finished=3, running=5, prompt_tokens=1500)
-    traffic = traffic_after(look(engine(), at_gateway=gateway()), look(now, at_gateway=lost))
+    traffic = traffic_after(observe(engine(), at_gateway=gateway()), observe(now, at_gateway=lost))
     assert (traffic.arrivals, traffic.prompt_tokens) == (0, 0)
 
 
@@ -114,10 +114,12 @@ def test_an_engine_whose_counters_went_back_is_no_pair(counter: str) -> None:
     """A restart is detected by one decreased counter: the others may exceed their old values."""
     before = engine(finished=10, prompt_tokens=100, cached_tokens=50, output_tokens=100)
     grown = engine(finished=11, prompt_tokens=101, cached_tokens=51, output_tokens=101)
-    assert list(Readings().updated(look(before)).pairs(look(grown)).values()) == [(before, grown)]
+    assert list(Readings().updated(observe(before)).pairs(observe(grown)).values()) == [
+        (before, grown)
+    ]
     for less in (1, 10):
         restarted = replace(grown, **{counter: getattr(before, counter) - less})
-        assert Readings().updated(look(before)).pairs(look(restarted)) == {}
+        assert Readings().updated(observe(before)).pairs(observe(restarted)) == {}
 
 
 def test_means_are_of_what_the_gateway_saw_end() -> None:
@@ -125,29 +127,31 @@ def test_means_are_of_what_the_gateway_saw_end() -> None:
     attended = [attended_tokens(500, 100), attended_tokens(200, 40)]
     first = gateway(ended=5, output_tokens=500, attended_tokens=5 * attended[0])
     second = gateway(ended=8, output_tokens=620, attended_tokens=5 * attended[0] + 3 * attended[1])
-    traffic = traffic_after(*(look(at_gateway=g) for g in (gateway(), first, second)))
+    traffic = traffic_after(*(observe(at_gateway=g) for g in (gateway(), first, second)))
     assert traffic.answered == Mean(pytest.approx(620 / 8), 8)
     assert traffic.attended.value == pytest.approx((5 * attended[0] + 3 * attended[1]) / 8)
     # A gateway whose counters were reset is skipped.
     restarted = gateway(ended=2, output_tokens=900, attended_tokens=10)
-    again = traffic_after(*(look(at_gateway=g) for g in (gateway(), first, second, restarted)))
+    again = traffic_after(*(observe(at_gateway=g) for g in (gateway(), first, second, restarted)))
     assert (again.answered, again.attended) == (traffic.answered, traffic.attended)
 
 
 def test_the_share_that_misses_the_cache_is_weighted_by_requests() -> None:
     """1000 tokens of which 250 were cached, then 500 of which all were."""
-    looks = [
-        look(engine(), at_gateway=gateway()),
-        look(
+    observations = [
+        observe(engine(), at_gateway=gateway()),
+        observe(
             engine(prompt_tokens=1000, cached_tokens=250),
             at_gateway=gateway(arrivals=10, prompt_tokens=1000),
         ),
-        look(
+        observe(
             engine(prompt_tokens=1500, cached_tokens=750),
             at_gateway=gateway(arrivals=15, prompt_tokens=1500),
         ),
     ]
-    assert traffic_after(*looks).miss == Mean(pytest.approx((1000 - 250) / 1500), pytest.approx(15))
+    assert traffic_after(*observations).miss == Mean(
+        pytest.approx((1000 - 250) / 1500), pytest.approx(15)
+    )
 
 
 def test_old_requests_fade_from_a_mean() -> None:

@@ -14,7 +14,7 @@ from penstock.core.scaling.signals import EngineReading
 TRUE = IterationModel(base_s=0.011, prefill_token_s=70e-6, sequence_s=30e-6, kv_token_s=120e-9)
 PRIOR = IterationModel(base_s=0.012, prefill_token_s=80e-6, sequence_s=25e-6, kv_token_s=100e-9)
 TYPICAL = (800.0, 110.0, 150_000.0)
-LOOK_S = 2.0
+INTERVAL_S = 2.0
 
 
 @dataclass
@@ -35,8 +35,8 @@ class Engine:
     sequences: int = 110
     lengths: list[int] = field(default_factory=list)
 
-    def look(self) -> EngineReading:
-        until_s = self.at_s + LOOK_S
+    def read(self) -> EngineReading:
+        until_s = self.at_s + INTERVAL_S
         while self.at_s < until_s:
             self._step()
         return EngineReading(
@@ -73,10 +73,10 @@ class Engine:
                 self.prompt_tokens += self.lengths[-1]
 
 
-def watched(engines: list[Engine], looks: int) -> Iterator[Watch]:
-    watch, before = Watch(Fit.around(PRIOR)), [engine.look() for engine in engines]
-    for _ in range(looks):
-        after = [engine.look() for engine in engines]
+def watched(engines: list[Engine], readings: int) -> Iterator[Watch]:
+    watch, before = Watch(Fit.around(PRIOR)), [engine.read() for engine in engines]
+    for _ in range(readings):
+        after = [engine.read() for engine in engines]
         pairs = {f"p{i}": pair for i, pair in enumerate(zip(before, after, strict=True))}
         watch, before = watch.updated(pairs, 1_100.0), after
         yield watch
@@ -100,14 +100,16 @@ def test_iterations_that_are_kept_alike_do_not_make_prompts_free(seed: int, is_t
 
 
 def test_a_window_is_as_long_as_its_prompts_need() -> None:
-    """Two looks when nobody waits at either end; else until there were enough prompts."""
+    """Two readings when nobody waits at either end; else until there were enough prompts."""
     busy = Engine(random.Random(1))
     *_, last = watched([busy], 60)
-    a_look = busy.prompts / 61
-    assert last.fit.windows == pytest.approx(60 * a_look / (ENOUGH_PROMPTS + a_look), abs=1)
+    prompts_per_reading = busy.prompts / 61
+    assert last.fit.windows == pytest.approx(
+        60 * prompts_per_reading / (ENOUGH_PROMPTS + prompts_per_reading), abs=1
+    )
 
 
-def test_so_many_are_looked_at_at_a_time_and_all_in_turn() -> None:
+def test_so_many_are_watched_at_a_time_and_all_in_turn() -> None:
     engines = [Engine(random.Random(i)) for i in range(2 * MAX_SPANS)]
     seen: set[str] = set()
     for watch in watched(engines, 150):
@@ -119,13 +121,13 @@ def test_so_many_are_looked_at_at_a_time_and_all_in_turn() -> None:
 def test_who_is_gone_is_looked_at_no_more() -> None:
     engines = [Engine(random.Random(i)) for i in range(3)]
     *_, last = watched(engines, 2)
-    reading = engines[0].look()
-    assert last.updated({"p0": (reading, engines[0].look())}, 1_100.0).spans.keys() == {"p0"}
+    reading = engines[0].read()
+    assert last.updated({"p0": (reading, engines[0].read())}, 1_100.0).spans.keys() == {"p0"}
 
 
 def _engine(at_s: float, steps: int, running: int, busy_s: float | None) -> EngineReading:
     """Each step has 8 tokens."""
-    told = replace(Engine(random.Random(1)).look(), waiting=0, prefill_tokens_pending=0)
+    told = replace(Engine(random.Random(1)).read(), waiting=0, prefill_tokens_pending=0)
     gaps = Histogram((1.0,), (8 * steps, 0), 0.16 * steps)
     return replace(told, at_s=at_s, steps=steps, running=running, itl_s=gaps, busy_s=busy_s)
 
@@ -145,12 +147,12 @@ def test_a_batch_that_changed_tells_nothing_unless_the_engine_tells_its_time(
     before: int, after: int, is_alike: bool
 ) -> None:
     for busy_s, is_told in ((None, is_alike), (0.0, True)):
-        looks = [
+        readings = [
             _engine(2.0 * n, 50 * n, running, None if busy_s is None else 1.1 * n)
             for n, running in enumerate((before, before, after))
         ]
-        watch = Watch(Fit.around(PRIOR)).updated({"p0": (looks[0], looks[0])}, 0.0)
-        watch = watch.updated({"p0": (looks[0], looks[2])}, 0.0)
+        watch = Watch(Fit.around(PRIOR)).updated({"p0": (readings[0], readings[0])}, 0.0)
+        watch = watch.updated({"p0": (readings[0], readings[2])}, 0.0)
         assert (watch.fit.windows > 0) == is_told
 
 

@@ -70,8 +70,8 @@ def observe(now_s: float, num_starting: int, num_ready: int = 2) -> Observation:
 def first_swap_s(starting_until_s: float) -> tuple[float, dict[str, int]] | None:
     """(time, replicas by variant) of the first swap decided within an hour; None if there is none."""
     state = RULE.initial()
-    for look in range(1, 1801):
-        now_s = look * RULE.period_s
+    for tick in range(1, 1801):
+        now_s = tick * RULE.period_s
         seen = observe(now_s, num_starting=1 if now_s < starting_until_s else 0)
         decision, state = RULE.decide(OBJECTIVES, BOUNDS, seen, state)
         if decision.code == "Swap":
@@ -84,7 +84,7 @@ def test_a_swap_comes_after_a_long_calm_without_pods_that_start(starting_until_s
     found = first_swap_s(starting_until_s)
     assert found is not None
     swapped_s, by_variant = found
-    calm_since_s = max(0.0, starting_until_s - RULE.period_s)  # the last look with a start
+    calm_since_s = max(0.0, starting_until_s - RULE.period_s)  # the last tick with a start
     assert calm_since_s + SWAP_DELAY_S <= swapped_s < calm_since_s + SWAP_DELAY_S + 120
     assert by_variant == {"cheap": 2, "strong": 1}
 
@@ -96,8 +96,8 @@ def test_nothing_is_swapped_while_pods_start() -> None:
 def test_the_calm_before_a_growth_does_not_count() -> None:
     """The load needs a second engine from 500 s until the rule requests it."""
     state, num_ready, codes = RULE.initial(), 2, {}
-    for look in range(1, 549):
-        now_s = look * RULE.period_s
+    for tick in range(1, 549):
+        now_s = tick * RULE.period_s
         num_ready = 1 if now_s == 500.0 else num_ready
         seen = observe(now_s, num_starting=0, num_ready=num_ready)
         decision, state = RULE.decide(OBJECTIVES, BOUNDS, seen, state)
