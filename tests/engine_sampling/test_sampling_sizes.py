@@ -16,11 +16,11 @@ def test_drawing_grows_with_vocabulary_and_drafts() -> None:
 
 
 @pytest.mark.parametrize(("device", "num_bytes"), [("cpu", 160), ("cuda", 24)])
-def test_log_probabilities_that_are_told_are_counted(device: str, num_bytes: int) -> None:
+def test_reported_log_probabilities_are_counted(device: str, num_bytes: int) -> None:
     sizes = {"max_num_seqs": 64, "rows_per_sequence": 2, "vocab_size": 8192, "item_bytes": 4}
     none = sampling_bytes(**sizes, device=device)
-    told = sampling_bytes(**sizes, device=device, max_logprobs=8192, max_num_batched_tokens=512)
-    assert told - none == (128 + 512) * 8192 * num_bytes
+    reported = sampling_bytes(**sizes, device=device, max_logprobs=8192, max_num_batched_tokens=512)
+    assert reported - none == (128 + 512) * 8192 * num_bytes
 
 
 DRAW = """
@@ -39,16 +39,16 @@ def test_drawing_takes_no_more_than_is_counted() -> None:
     assert counted / 3 < measured_bytes(DRAW) < counted
 
 
-TELL = """
+REPORT_LOGPROBS = """
 import torch, benchmarks.engine.sampling_cost as cost
 sequences = cost.sequences_of([{"logprobs": 152_000}], 12, 0, 100, 152_000)
 print(cost.measure(sequences, 152_000, torch.float32, 1)[1])
 """
 
 
-def test_telling_of_the_whole_vocabulary_takes_no_more_than_is_counted() -> None:
+def test_all_reported_log_probabilities_fit_the_estimate() -> None:
     counted = sampling_bytes(
         max_num_seqs=12, rows_per_sequence=1, vocab_size=152_000, item_bytes=4, device="cpu",
         max_logprobs=152_000,
     )  # fmt: skip
-    assert counted / 3 < measured_bytes(TELL) < counted
+    assert counted / 3 < measured_bytes(REPORT_LOGPROBS) < counted
