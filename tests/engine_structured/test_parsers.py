@@ -148,7 +148,7 @@ def test_a_malformed_call_is_content(form: ToolFormat, json_text: str) -> None:
     ids=lambda text: text[:40],
 )  # fmt: skip
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-def test_a_call_that_has_begun_keeps_arguments_that_are_not_json(
+def test_a_call_that_has_started_keeps_arguments_that_are_not_json(
     form: ToolFormat, arguments: str
 ) -> None:
     """The arguments were sent already when they prove invalid. The call counts as failed."""

@@ -31,11 +31,11 @@ def part(answer: Answer, begin_s: float, end_s: float) -> Part:
     """Compute the work on one answer between two times."""
     before, until = answer.tokens_until(begin_s), answer.tokens_until(end_s)
     first = max(1, before)
-    has_begun = before == 0 and until > 0
+    has_started = before == 0 and until > 0
     return Part(
         max(0, until - first),
         answer.prompt_tokens + (first + until) / 2,
-        answer.prompt_tokens if has_begun else 0,
+        answer.prompt_tokens if has_started else 0,
     )
 
 

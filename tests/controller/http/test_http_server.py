@@ -41,16 +41,16 @@ async def test_probe_is_answered_while_a_client_opens_all_connections_it_can():
 
 async def test_open_requests_are_cut_off_at_the_end(monkeypatch):
     monkeypatch.setattr("penstock.clients.metrics.http_server.LAST_ANSWERS_S", 0.01)
-    has_begun = asyncio.Event()
+    has_started = asyncio.Event()
 
     async def app(scope, receive, send):
-        has_begun.set()
+        has_started.set()
         await asyncio.Event().wait()
 
     async with serving(app, "127.0.0.1", 0) as port:
         reader, writer = await connect(port, CLIENT)
         writer.write(PROBE)
-        await has_begun.wait()
+        await has_started.wait()
     async with asyncio.timeout(10):
         assert await reader.read() == b""
     writer.close()

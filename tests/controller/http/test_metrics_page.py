@@ -20,12 +20,12 @@ class SlowCollector(Collector):
     """Collector without series that ends when it may."""
 
     def __init__(self):
-        self.has_begun, self.may_end = threading.Event(), threading.Event()
+        self.has_started, self.may_end = threading.Event(), threading.Event()
         self.num_begun = 0
 
     def collect(self):
         self.num_begun += 1
-        self.has_begun.set()
+        self.has_started.set()
         assert self.may_end.wait(WITHIN_S)
         return []
 
@@ -44,7 +44,7 @@ async def test_probes_are_answered_while_metrics_are_rendered(operator):
     endpoints.metrics.add_collector(slow)
     async with aiohttp.ClientSession() as session:
         reads = [asyncio.create_task(session.get(f"{url}/metrics")) for _ in range(3)]
-        await asyncio.to_thread(slow.has_begun.wait, WITHIN_S)
+        await asyncio.to_thread(slow.has_started.wait, WITHIN_S)
         async with session.get(f"{url}/healthz") as answer:
             assert answer.status == 200
         slow.may_end.set()
