@@ -24,7 +24,7 @@ if __name__ == "__main__" and "cuda" not in sys.argv:  # Triton reads this varia
     os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
-from benchmarks.engine.covering_array import covering_array
+from tests.support.engine.covering_array import covering_array
 
 from penstock_engine.kernels.kv_write import kv_write, kv_write_reference
 from penstock_engine.kernels.paged_attention import paged_attention

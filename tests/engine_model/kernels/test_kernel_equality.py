@@ -5,7 +5,7 @@ import itertools
 from types import ModuleType
 
 import pytest
-from benchmarks.engine.covering_array import pairs
+from tests.support.engine.covering_array import pairs
 
 PART = slice(0, None, 18)
 
