@@ -38,7 +38,7 @@ help:                   ## this list
 demo: install           ## cluster up, service applied, scaled, killed, removed; told in the terminal
 	$(BIN)/penstock demo
 
-check: install          ## the inner loop, about a minute: lint, types, generated files, CHECKED tests
+check: install          ## the inner loop, minutes on two cores: lint, types, generated files, CHECKED tests
 	@$(MAKE) --no-print-directory --jobs 3 lint verify quick
 
 quick: install

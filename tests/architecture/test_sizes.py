@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("operator", "engine")
-# As many modules as fit on a screen together with their docstrings' subjects.
+# A list of this many modules fits on one screen.
 MAX_MODULES = 24
 MAX_FILE_LINES = 300
 MAX_BODY_LINES = 40

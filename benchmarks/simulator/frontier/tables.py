@@ -14,7 +14,7 @@ from penstock.sim.baselines.registry import Knob
 from penstock.sim.report import Estimate
 
 COLUMNS = 3
-# One for each rule, so that grey lines can be told apart.
+# Each rule has a marker of its own, because all lines but Penstock's are grey.
 MARKERS = "osD^v<>Xp*hP"
 
 

@@ -82,7 +82,7 @@ class StepPipeline:
 
     @property
     def is_oldest_failed(self) -> bool:
-        """Whether the oldest step has failed already, so that there is nothing to wait for."""
+        """True if the oldest step has already failed, so that waiting for it is unnecessary."""
         return bool(self.in_flight) and self.in_flight[0].results is None
 
     def launch(self, step: Step) -> bool:

@@ -60,7 +60,7 @@ class Request:
 
     @property
     def attributes(self) -> RequestAttributes:
-        """What scorers know of it. Requests with the same first block are of one conversation."""
+        """Attributes for scorers: requests with the same first block belong to one conversation."""
         first = str(self.prefix[0]).encode() if self.prefix else None
         return RequestAttributes(user_key=None, conversation_key=first)
 

@@ -76,7 +76,7 @@ class Service:
         quota.waiting.append(self.fleet.schedule_waiting)
 
     def _future(self) -> policies.Future:
-        """What a clairvoyant rule knows."""
+        """The planned requests and the engines, for clairvoyant rules."""
         spec = self.spec
         return policies.Future(
             requests=() if self._users else self._planned,

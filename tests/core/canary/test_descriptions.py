@@ -1,4 +1,4 @@
-"""What a test says of its result, word for word."""
+"""Sentences with which canary tests describe their results, word for word."""
 
 import math
 

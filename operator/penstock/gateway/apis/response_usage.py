@@ -103,7 +103,7 @@ class ResponseUsage:
 
     @property
     def generated_tokens(self) -> int | None:
-        """As `output_tokens`. None: the API generates no tokens."""
+        """Output tokens of the response; None for an API that generates none."""
         return self.output_tokens if self._api.generates else None
 
     @property
