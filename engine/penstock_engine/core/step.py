@@ -19,7 +19,7 @@ class ScheduledSequence(NamedTuple):
     """The part of one sequence that a step computes.
 
     Positions [start, start + len(token_ids)) get keys and values. block_table covers them and all positions
-    before them, with a placeholder for blocks outside the sliding window. If is_sampled, the logits of the
+    before them, with a null block for blocks outside the sliding window. If is_sampled, the logits of the
     last position give the token at position `end`. token_ids is PENDING_TOKEN if the step before samples the
     token at `start`.
 

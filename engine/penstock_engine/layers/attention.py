@@ -36,7 +36,7 @@ class AttentionShape:
 class Span:
     """New positions [start, end) of one sequence, and its block table.
 
-    block_table covers at least [0, end), with a placeholder for blocks outside every sliding window.
+    block_table covers at least [0, end), with a null block for blocks outside every sliding window.
     """
 
     start: int

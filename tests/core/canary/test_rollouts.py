@@ -31,7 +31,7 @@ def simulated(scenario, runs, judge="penstock"):
 
 @pytest.mark.parametrize(("latency", "minutes"), [("lognormal", 12), ("heavy", 16)])
 def test_healthy_canaries_are_promoted(latency, minutes):
-    """With bounds 1.6 times as wide, promotion takes twice as long."""
+    """Promotion takes twice as long if bounds are 1.6 times as wide."""
     scenario = Scenario(canary_rate=2.0, control_rate=18.0, latency=latency)
     outcomes, median = simulated(scenario, 8)
     assert outcomes == ["promoted"] * 8
@@ -55,7 +55,7 @@ def test_worse_canaries_are_found(label):
 
 @pytest.mark.parametrize(("judge", "aborted"), [("argo", 4), ("flagger", 5), ("kayenta", 0)])
 def test_threshold_gates_abort_what_is_healthy(judge, aborted):
-    """With thresholds of 1.6 times the percentile in place of 1.25, two and one are aborted."""
+    """Argo and Flagger abort two and one at 1.6 times the percentile in place of 1.25."""
     outcomes, _ = simulated(BESIDE, 6, judge)
     assert outcomes.count("aborted") == aborted
 

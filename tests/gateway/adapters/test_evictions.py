@@ -28,7 +28,7 @@ async def test_an_idle_copy_makes_room(pool, until):
 
 
 async def test_a_new_gateway_unloads_what_statuses_show_the_least_demand_for(pool):
-    """Without it the name would decide, against the most popular adapter."""
+    """Without the statuses the name would decide, and the most popular adapter be unloaded."""
     names = ("aa-popular", "zz-cold", "new")
     bodies = [adapter(name, uri=f"pvc://a/{name}") for name in names]
     for body, demand in zip(bodies, ("3.1", "0.01"), strict=False):

@@ -34,12 +34,12 @@ class ServerState:
     metrics: EngineMetrics
     adapters: AdapterRegistry
     seeds: random.Random  # source of seeds for requests without one
-    # None: grammars are refused, because the tokenizer does not say which bytes its tokens stand for
+    # Grammars are refused without a compiler: the tokenizer does not map its tokens to bytes
     grammars: GrammarCompiler | None
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     bodies: ArrivingBodies = field(default_factory=ArrivingBodies)
-    tracer: "Tracer | None" = None  # None if traces are not exported
-    responses: ResponseStore | None = None  # None if they are not stored
+    tracer: "Tracer | None" = None  # set if traces are exported
+    responses: ResponseStore | None = None  # set if responses are stored
     created: int = field(default_factory=lambda: int(time.time()))  # Unix time of the start
     in_flight: int = 0  # generation requests between their first and last byte
     is_draining: bool = False  # whether new requests are rejected before shutdown

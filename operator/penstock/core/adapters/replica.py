@@ -28,7 +28,7 @@ class AdapterReplica:
 
     pod: str  # name of the pod
     slots: int  # most adapters in its memory at once
-    # By the adapter's name in engines, including copies without a LoraAdapter
+    # Copies by the adapter's name in engines, including those without a LoraAdapter
     copies: Mapping[str, Copy]
     load: float  # work in flight relative to the other pods, such as tokens or requests
     loads_at_once: int  # adapters that the engine reads at the same time

@@ -31,7 +31,7 @@ class Answer:
     No field has a default, so that mypy names the places that do not measure a new one.
     """
 
-    output_tokens: int | None  # None: the API generates no tokens
+    output_tokens: int | None  # empty (None) for an API that generates no tokens
     is_empty: bool  # it has no text
     violates: bool  # a latency objective was missed
     ahead: int  # requests that the engine had not started to answer when it received this one
@@ -41,7 +41,7 @@ class Answer:
     cached_tokens: int | None
     ttft_s: float | None  # from the engine's receipt to the first token, of a stream
     tpot_s: float | None  # per output token, of a stream of two tokens or more
-    # From the gateway's receipt to the first token, or to an answer that is not streamed
+    # seconds from the gateway's receipt to the first token, or to an answer that is not streamed
     overall_s: float | None
 
 

@@ -22,9 +22,9 @@ Phase = Literal[
 ]
 
 
-# What ends a phase. Spec: a change of spec. ReadyPods: ready pods, limited by progressDeadline. RemovedPods:
-# deleted pods. TrafficTo*: gateways apply the weights; Rolling has none and waits for ready stable pods.
-# Evidence: the judge. User: a command.
+# Events that end a phase. Spec: a change of spec. ReadyPods: ready pods, limited by progressDeadline.
+# RemovedPods: deleted pods. TrafficTo*: gateways apply the weights; Rolling has none and waits for ready
+# stable pods. Evidence: the judge. User: a command.
 Awaited = Literal[
     "Spec", "ReadyPods", "RemovedPods", "TrafficToNew", "TrafficToStable", "Evidence", "User"
 ]

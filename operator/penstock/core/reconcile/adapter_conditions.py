@@ -61,7 +61,7 @@ class AdapterState:
     # rank, size_bytes: of a copy in memory; None while there is none
     rank: int | None = None
     size_bytes: int | None = None
-    pool: PoolStep | None = None  # None if it never had a dedicated pool
+    pool: PoolStep | None = None  # the adapter's dedicated pool, if it ever had one
     # Why its model name alone leads to another namespace; empty if it does not
     name_conflict: str = ""
     has_candidate_slot: bool = True  # the same for the version that is rolled out

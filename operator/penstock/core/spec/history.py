@@ -55,7 +55,7 @@ class Revision:
     revision: str
     number: int  # higher is later
     recorded_fields: Object  # the parts of the spec that determine its pods
-    pods: PinnedPods | None = None  # None if an earlier version of Penstock created it
+    pods: PinnedPods | None = None  # unknown if an earlier version of Penstock created the revision
     was_stable: bool = False  # whether it ever had all of the traffic
     is_orphan: bool = False  # whether a deleted service of the same name left it without an owner
 

@@ -50,10 +50,10 @@ class RolloutSpec:
 
     strategy: Strategy = "Rolling"
     canary: CanarySpec = field(default_factory=CanarySpec)
-    # What a canary is compared with; FreshControl is a control of new pods of the stable revision
+    # Arm that a canary is compared with; FreshControl: new pods of the stable revision
     comparison: Comparison = "FreshControl"
     promotion: Promotion = "Automatic"  # of BlueGreen; Manual waits for a user
-    # How long a BlueGreen rollout keeps the old pods for a rollback
+    # Time for which a BlueGreen rollout keeps the old pods, for a rollback
     scale_down_delay_s: float = 300.0
     # max_surge, max_unavailable: of Rolling
     max_surge: Amount = 1

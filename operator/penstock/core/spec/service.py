@@ -55,7 +55,7 @@ class ScalingSpec:
     kv_utilization_target: float = 0.75  # fraction of each replica's KV cache
     queue_length_target: int = 4  # waiting requests per replica
     scale_down_delay_s: float = 60.0
-    objectives: Objectives | None = None  # None to scale by KV-cache use
+    objectives: Objectives | None = None  # without them it scales by KV-cache use
     quota_priority: int = 0  # services with a higher one get scarce accelerators first
 
 
@@ -95,7 +95,7 @@ class ServiceSpec:
     recorded_fields: Object = field(default_factory=dict)
     # Kinds of nodes, each with its own resources instead of the service's
     variants: tuple[VariantSpec, ...] = ()
-    # As in VariantSpec; set for a service that is placed on a variant
+    # Memory of the variant's accelerator; set for a service that is placed on a variant
     accelerator_memory_bytes: int | None = None
 
     @property

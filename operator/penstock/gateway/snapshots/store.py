@@ -107,7 +107,7 @@ class SnapshotStore:
 
 
 def _routing_inputs(snapshot: Snapshot, key: str, adapter: str) -> tuple[object, ...]:
-    """Return what decides in a snapshot which engines a request may be sent to.
+    """Return the parts of a snapshot that determine to which engines a request may be sent.
 
     key: of the service. adapter: key of the one that is asked for; empty: the base model is.
     """

@@ -41,7 +41,7 @@ class GatewayState:
     metrics: Metrics
     retry_budget: RetryBudget
     now: Callable[[], float]  # the monotonic clock
-    tracer: "RequestTracer | None" = None  # None if traces are not exported
+    tracer: "RequestTracer | None" = None  # set if traces are exported
     cancel_scopes: set[CancellationScope] = field(default_factory=set)
     # open_requests, waiting_requests: numbers by service
     open_requests: KeyedCount = field(default_factory=KeyedCount)

@@ -38,7 +38,7 @@ class ObjectivesState:
     # up, needs: delays of scale-up and scale-down
     up: ScaleUpDelay = field(default_factory=ScaleUpDelay)
     needs: ScaleDownWindow = field(default_factory=ScaleDownWindow)
-    # How long another mix of variants has been cheaper
+    # Delay of a swap to another mix of variants, counted from when it became cheaper
     swap: ScaleDownDelay = field(default_factory=ScaleDownDelay)
     grew_s: float | None = None  # time of the last scale-up, if there was one
     news_s: float = 0.0  # time of the last new metrics
