@@ -8,9 +8,7 @@ import aiohttp
 
 from penstock.clients.kubernetes.client import Kube, Object, lines
 from penstock.clients.kubernetes.resources import LEASES, PODS
-from penstock.core.adapters.placement_record import PlacementRecord
-from penstock.core.formats.json_text import parse_json
-from penstock.core.formats.serialization import deserialize
+from penstock.core.adapters.placement_record import PlacementRecord, read_placement
 from penstock.errors import KubeError, NotFound, Transient
 
 PORT_NAME = "http"
@@ -41,7 +39,7 @@ async def placement(
     async with aclosing(stream) as found:
         text = b"\n".join([line async for line in found])
     try:
-        return deserialize(PlacementRecord, parse_json(text))
+        return read_placement(text)
     except ValueError as error:
         raise KubeError(
             f"the operator's answer cannot be read, perhaps because it has another version: {error}"

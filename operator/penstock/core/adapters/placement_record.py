@@ -5,6 +5,11 @@ from dataclasses import dataclass, field
 
 from penstock.core.adapters.demand import AdapterCounts, AdapterDemand
 from penstock.core.adapters.replica import AdapterReplica
+from penstock.core.formats.json_text import parse_json
+from penstock.core.formats.serialization import deserialize
+
+# Field of replicas in the records of earlier operators, in which it was always false.
+FORMER_FIELD = "is_draining"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +44,9 @@ class PlacementRecord:
     num_loads: int = 0
     num_failed_loads: int = 0
     num_unloads: int = 0
+
+
+def read_placement(text: str | bytes) -> PlacementRecord:
+    """Read the record that an operator serves, also one of an earlier version. Raises ValueError."""
+    record = parse_json(text, lambda fields: {k: v for k, v in fields if k != FORMER_FIELD})
+    return deserialize(PlacementRecord, record)
