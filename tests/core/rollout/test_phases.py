@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.core.rollout.rollout_inputs import NEW, OTHER, deployment, inputs, pod, state
 
 from penstock.core.observed.rollout_phases import (
+    EVIDENCE_PHASES,
     JUDGED_PHASES,
     PHASES,
     PHASES_THAT_USERS_END,
@@ -26,6 +27,7 @@ from penstock.core.rollout.phases import (
     UnlistedTransition,
     next_phase,
 )
+from penstock.core.rollout.step import step
 from penstock.core.rollout.waiting import overdue, waiting_for
 from penstock.core.rollout.wake import wake_s
 from penstock.core.spec.canary import CanarySpec
@@ -113,33 +115,47 @@ def test_lists_of_phases_follow_from_the_table():
     starting = [phase for phase, row in PHASES.items() if row.starts_pods]
     assert starting == ["Starting", "Growing", "Replacing"]
     assert JUDGED_PHASES == ("Judging", "Paused", "Growing")
+    assert EVIDENCE_PHASES == ("Judging",)
     assert PHASES_THAT_USERS_END == ("Waiting", "Paused")
     assert {phase for phase, row in PHASES.items() if row.user_action} == {"Waiting", "Paused"}
 
 
-@pytest.mark.parametrize("like", ["Growing", "Draining", "Judging", "Stable"])
-def test_what_a_new_phase_awaits_says_when_it_ends_and_what_is_told_of_it(monkeypatch, like):
-    """Its row in the table suffices for its events, deadlines and messages, and for when it is looked at."""
+def behavior(of, seen):
+    """All that follows from a state and its inputs, but for the phase's name, pods and traffic."""
+    service = SimpleNamespace(rollout=RolloutSpec(), termination_grace_s=45.0)
+    after = step(of, seen)
+    return (
+        list(detect_events(of, seen)),
+        replace(after, phase="same" if after.phase == of.phase else after.phase),
+        wake_s(of, seen),
+        phase_deadline_s(of, service, seen.observed),
+        adapter_deadline_s(of, CanarySpec()),
+        waiting_for(of, seen),
+        overdue(of, seen),
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "like"),
+    sorted({(strategy, phase) for strategy in STRATEGIES for phase, _ in TRANSITIONS[strategy]}),
+)
+def test_a_new_phase_behaves_as_its_row_says(monkeypatch, strategy, like):
+    """Its row suffices for its events, deadlines and messages, and for what follows."""
     row = replace(PHASES[like], meaning="the canary's caches are filled", end="they are full")
     monkeypatch.setitem(PHASES, "Warming", row)
-    monkeypatch.setitem(TRANSITIONS["Canary"], ("Warming", "PodsFailed"), "RollingBack")
+    table = TRANSITIONS[strategy]
+    for event, after in [
+        (event, after) for (phase, event), after in table.items() if phase == like
+    ]:
+        monkeypatch.setitem(table, ("Warming", event), after)
     refused = {"refusals": {NEW: ("PodForbidden", "no rights")}}
-    service = SimpleNamespace(rollout=RolloutSpec(), termination_grace_s=45.0)
     for after_s in (0.0, 700.0):
         for children in ((), (deployment(replicas=2), pod(), pod(name="q")), (pod(OTHER, "r"),)):
             seen = inputs(*children, after_s=after_s, **refused)
-            told = [
-                (
-                    list(detect_events(rollout, seen)),
-                    wake_s(rollout, seen),
-                    phase_deadline_s(rollout, service, seen.observed),
-                    adapter_deadline_s(rollout, CanarySpec()),
-                    waiting_for(rollout, seen),
-                    overdue(rollout, seen),
-                )
-                for rollout in (state(like), state("Warming"))
-            ]
-            assert told[0] == told[1]
+            expected, found = (
+                behavior(state(phase, strategy), seen) for phase in (like, "Warming")
+            )
+            assert found == expected
     assert "| `Warming` | the canary's caches are filled | they are full |" in page()
 
 

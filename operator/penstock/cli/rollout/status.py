@@ -14,7 +14,11 @@ from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.core.formats.conditions import conditions_by_type
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.observed.rollout_phases import PHASES_THAT_USERS_END, SETTLED_PHASES
+from penstock.core.observed.rollout_phases import (
+    EVIDENCE_PHASES,
+    PHASES_THAT_USERS_END,
+    SETTLED_PHASES,
+)
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands
 from penstock.errors import Forbidden, Transient
@@ -171,7 +175,7 @@ def _awaited_actions(rollout: Object) -> list[str]:
 
 def _print_evidence(evidence: list[Object], phase: str) -> None:
     if not any(each["canarySamples"] for each in evidence):
-        if phase == "Judging":
+        if phase in EVIDENCE_PHASES:
             console.print(
                 "  the canary has not answered a request yet; time without requests does not count "
                 "towards spec.rollout.canary.maxDuration"

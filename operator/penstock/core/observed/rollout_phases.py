@@ -23,10 +23,18 @@ Phase = Literal[
 
 
 # Events that end a phase. Spec: a change of spec. ReadyPods: ready pods, limited by progressDeadline.
-# RemovedPods: deleted pods. TrafficTo*: gateways apply the weights; Rolling has none and waits for ready
-# stable pods. Evidence: the judge. User: a command.
+# RemovedPods: pods without traffic are deleted, or late. NoPods: all pods are deleted, however late.
+# TrafficTo*: gateways apply the weights; Rolling has none and waits for ready stable pods. Evidence: the
+# judge. User: a command.
 Awaited = Literal[
-    "Spec", "ReadyPods", "RemovedPods", "TrafficToNew", "TrafficToStable", "Evidence", "User"
+    "Spec",
+    "ReadyPods",
+    "RemovedPods",
+    "NoPods",
+    "TrafficToNew",
+    "TrafficToStable",
+    "Evidence",
+    "User",
 ]
 
 
@@ -42,6 +50,9 @@ class PhaseRow:
     is_mirrored: bool = False  # the canary gets copies of requests, and no traffic
     # The canary gets requests, and its evidence and the result of its evaluation count
     is_judged: bool = False
+    # The new revision gets the pods that all of the traffic needs, or has them and gets the traffic
+    is_accepted: bool = False
+    warns: bool = False  # its Event is a Warning if it rejects the spec's revision
     user_action: str = ""  # what a user does to end it; empty if it ends without a user
 
     @property
@@ -54,6 +65,11 @@ class PhaseRow:
         """Whether new pods must become ready within progressDeadline."""
         return self.awaits == "ReadyPods"
 
+    @property
+    def collects_evidence(self) -> bool:
+        """Whether evidence from the canary's requests ends it: until then the canary's share grows."""
+        return self.is_judged and self.awaits == "Evidence"
+
 
 # {removal_s}, {gateways_s}: limits of core/rollout, which the reference page fills in.
 PHASES: Mapping[Phase, PhaseRow] = {
@@ -65,7 +81,7 @@ PHASES: Mapping[Phase, PhaseRow] = {
     "Stopping": PhaseRow(
         meaning="Recreate: the old pods drain before new ones start",
         end="the old pods are gone; `Stalled` if they are not {removal_s} s after their grace period",
-        awaits="RemovedPods",
+        awaits="NoPods",
         is_first=True,
     ),
     "Starting": PhaseRow(
@@ -107,6 +123,7 @@ PHASES: Mapping[Phase, PhaseRow] = {
         end="the pods are ready, else `progressDeadline` rejects the revision",
         awaits="ReadyPods",
         is_judged=True,
+        is_accepted=True,
     ),
     "Replacing": PhaseRow(
         meaning="Rolling: pods are replaced a few at a time",
@@ -118,6 +135,7 @@ PHASES: Mapping[Phase, PhaseRow] = {
         meaning="all traffic goes to the new revision; gateways apply that",
         end="gateways apply the traffic, at most {gateways_s} s; BlueGreen: also `scaleDownDelay`",
         awaits="TrafficToNew",
+        is_accepted=True,
     ),
     "Draining": PhaseRow(
         meaning="the old revision's pods finish their streams and terminate",
@@ -134,6 +152,7 @@ PHASES: Mapping[Phase, PhaseRow] = {
             "Rolling: stable pods are ready; `Stalled` if none gets ready within `progressDeadline`"
         ),
         awaits="TrafficToStable",
+        warns=True,
     ),
     "Discarding": PhaseRow(
         meaning="the new revision's pods finish their streams and terminate",
@@ -144,6 +163,7 @@ PHASES: Mapping[Phase, PhaseRow] = {
         meaning="like Stable, with a revision that is not retried",
         end="the spec asks for another revision, or a user resumes",
         awaits="Spec",
+        warns=True,
     ),
 }
 
@@ -156,4 +176,5 @@ def _phases(is_listed: Callable[[PhaseRow], object]) -> tuple[Phase, ...]:
 SETTLED_PHASES = _phases(lambda row: row.is_settled)
 MIRRORED_PHASES = _phases(lambda row: row.is_mirrored)
 JUDGED_PHASES = _phases(lambda row: row.is_judged)
+EVIDENCE_PHASES = _phases(lambda row: row.collects_evidence)
 PHASES_THAT_USERS_END = _phases(lambda row: row.awaits == "User")

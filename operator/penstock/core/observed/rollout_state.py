@@ -47,6 +47,11 @@ class RolloutState:
         """Whether no rollout is in progress."""
         return self.phase in SETTLED_PHASES
 
+    @property
+    def rejection(self) -> Rejection | None:
+        """The rejection with which the last rollout ended; None if it ended otherwise, or goes on."""
+        return self.rejected if self.phase == "Rejected" else None
+
     @classmethod
     def of(cls, status: Object, now_s: float) -> "RolloutState | None":
         """Read the state from a status; None for a service that has none yet.

@@ -13,7 +13,7 @@ from penstock.core.observed.accelerator_memory import Source
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
-from penstock.core.observed.rollout_phases import JUDGED_PHASES
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.preflights import plan_preflights
 from penstock.core.reconcile.variant_split import VariantSplit, split_replicas
@@ -182,7 +182,8 @@ class PlanSteps:
     def evaluate(self, state: RolloutState) -> None:
         """Create the canary's evaluation Job, once, as soon as the canary is judged."""
         revision, wanted = state.revision, self._spec.rollout.evaluation
-        if revision is None or wanted is None or state.phase != "Judging":
+        is_due = PHASES[state.phase].collects_evidence
+        if revision is None or wanted is None or not is_due:
             return
         ready = sorted(
             pod.address for pod in self._observed.serving(revision) if pod.is_ready and pod.address
@@ -243,7 +244,7 @@ class PlanSteps:
                 self.delete.append(Deletion("Deployment", deployment.name, deployment.uid))
                 self.details.append(f"remove {deployment.name}")
         for job in self._observed.jobs:
-            is_needed = job.revision == state.revision and state.phase in JUDGED_PHASES
+            is_needed = job.revision == state.revision and PHASES[state.phase].is_judged
             if not is_needed and not job.is_ending:
                 self.delete.append(Deletion("Job", job.name, job.uid))
         revisions = {side.revision for side in kept} | {state.revision, state.stable}

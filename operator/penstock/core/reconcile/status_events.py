@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from penstock.core.formats.conditions import conditions_by_type
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.spec.service import Object
 
 # Reasons for which a service does not answer requests while it starts; nobody has to act.
@@ -61,11 +62,13 @@ def rollout_events(
 ) -> list[tuple[str, str, str]]:
     """Events for a change of `status.rollout`. revision: the spec's."""
     phase = after.get("phase")
-    if phase in (None, before.get("phase")) or (not before and phase in ("Stable", "Starting")):
+    # The first revision of a service starts, and that of an adapter serves at once.
+    is_begin = not before and phase in ("Starting", "Stable")
+    if phase in (None, before.get("phase")) or is_begin:
         return []
     rejected = after.get("rejected") or {}
-    # Discarding a revision that the spec no longer has is normal.
-    is_wrong = phase in ("RollingBack", "Rejected") and rejected.get("revision") == revision
+    # To roll back a revision that the spec no longer has is normal.
+    is_wrong = PHASES[phase].warns and rejected.get("revision") == revision
     kind = "Warning" if is_wrong else "Normal"
     text = (
         f"revision {rejected['revision']}: {rejected['message']}" if rejected else after["message"]

@@ -31,8 +31,7 @@ def rolled_out(plan: Plan) -> Condition:
 
 def _rejection(plan: Plan) -> Rejection | None:
     """The rejection of the revision that the spec asks for; None if it was not rejected."""
-    state = plan.rollout
-    rejected = state.rejected if state.phase == "Rejected" else None
+    rejected = plan.rollout.rejection
     return rejected if rejected is not None and rejected.revision == plan.revision else None
 
 

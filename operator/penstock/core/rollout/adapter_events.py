@@ -88,7 +88,7 @@ def waiting_reason(state: RolloutState, inputs: AdapterInputs, traffic: StoredTr
             return describe_progress(inputs.verdict)
         case "TrafficToNew" | "TrafficToStable":
             return routes.describe_lagging_gateway(inputs.applied_generations, traffic.generation)
-        case "RemovedPods":
+        case "RemovedPods" | "NoPods":
             return "copies of the other version still have requests, or are being unloaded"
         case "Spec" | "User":
             return ""
@@ -108,7 +108,7 @@ def _progress(
         case "TrafficToNew" | "TrafficToStable":
             if reason := _routes_moved(state, inputs, traffic):
                 yield "RoutesMoved", reason
-        case "RemovedPods":
+        case "RemovedPods" | "NoPods":
             if not any(
                 c.known for revision, c in inputs.copies.items() if revision != state.stable
             ):
@@ -119,7 +119,8 @@ def _progress(
 
 def _routes_moved(state: RolloutState, inputs: AdapterInputs, traffic: StoredTraffic) -> str:
     """Why copies without traffic may be unloaded, in words; empty while they must stay."""
-    serving = state.revision if state.phase == "Promoting" else state.stable
+    is_to_new = PHASES[state.phase].awaits == "TrafficToNew"
+    serving = state.revision if is_to_new else state.stable
     if traffic.shares.keys() != {serving}:
         return ""
     waited_s = inputs.now_s - state.since_s

@@ -14,6 +14,7 @@ from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.versions import History
 from penstock.core.canary.verdict import Continue
 from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.rollout.adapter_events import (
     AdapterInputs,
@@ -46,7 +47,7 @@ class AdapterRollout:
     @property
     def rejection(self) -> Rejection | None:
         """The rejection of the version that the spec asks for; None if it was not rejected."""
-        rejected = self.state.rejected if self.state.phase == "Rejected" else None
+        rejected = self.state.rejection
         return rejected if rejected is not None and rejected.revision == self.wanted else None
 
     def as_status(self, stored: Object, evidence: Sequence[Object] | None) -> Object:
@@ -54,7 +55,8 @@ class AdapterRollout:
 
         stored: the status so far. evidence: of the judge; None: the stored one stays.
         """
-        last = {} if self.state.phase == "Starting" else stored.get("rollout") or {}
+        is_other = PHASES[self.state.phase].is_first
+        last = {} if is_other else stored.get("rollout") or {}
         return {
             "stableRevision": self.state.stable,
             "candidateRevision": self.state.revision,
@@ -80,7 +82,7 @@ def step_adapter(version: AdapterVersion, status: Object, inputs: AdapterInputs)
     else:
         traffic = stored_traffic(status)
         state = _advanced(before, inputs, traffic)
-        if state.phase == "Starting" and state != before:
+        if PHASES[state.phase].is_first and state != before:
             history = versions.with_start(history, version, now)
     history = versions.with_stable(history, state.stable or "", now)
     history = versions.bounded(history, (state.stable, state.revision))
@@ -121,7 +123,7 @@ def placed_versions(
     placed = []
     if state.stable in uris:
         placed.append(replace(version, uri=uris[state.stable]))
-    if state.revision in uris and state.phase != "Discarding":
+    if state.revision in uris and PHASES[state.phase].awaits != "RemovedPods":
         placement = _candidate_placement(version.placement, state, inputs)
         placed.append(AdapterVersion(version.name, uris[state.revision], placement))
     return tuple(placed)
@@ -131,7 +133,7 @@ def _candidate_placement(
     placement: Placement, state: RolloutState, inputs: AdapterInputs
 ) -> Placement:
     """Bounds on the copies of the version that is rolled out: as many as its share needs."""
-    if state.phase in ("Growing", "Promoting") and placement.policy != "OnDemand":
+    if PHASES[state.phase].is_accepted and placement.policy != "OnDemand":
         return placement
     least = wanted_copies(state, inputs.canary)
     most = placement.max_copies

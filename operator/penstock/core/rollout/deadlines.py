@@ -44,16 +44,16 @@ def phase_deadline_s(
             return None
         case "ReadyPods":
             return progress_deadline_s(state, rollout, observed, state.revision)
-        case "RemovedPods":
+        case "RemovedPods" | "NoPods":
             return removal_deadline_s(state, spec.termination_grace_s)
         case "TrafficToNew" | "TrafficToStable" if (
             state.strategy == "Rolling"
         ):  # stable pods start again
             return progress_deadline_s(state, rollout, observed, state.stable)
+        case "TrafficToNew" if state.strategy == "BlueGreen":  # old pods are kept for a rollback
+            return state.since_s + rollout.scale_down_delay_s + GATEWAY_TIMEOUT_S
         case "TrafficToNew" | "TrafficToStable":
-            is_kept = state.phase == "Promoting" and state.strategy == "BlueGreen"
-            kept_s = rollout.scale_down_delay_s if is_kept else 0.0
-            return state.since_s + kept_s + GATEWAY_TIMEOUT_S
+            return state.since_s + GATEWAY_TIMEOUT_S
         case "Evidence" if PHASES[state.phase].is_mirrored:
             return state.since_s + (
                 rollout.canary.mirror.duration_s if rollout.canary.mirror else 0.0
@@ -75,5 +75,6 @@ def adapter_deadline_s(state: RolloutState, canary: CanarySpec) -> float | None:
             return state.since_s + canary.max_duration_s
         case "TrafficToNew" | "TrafficToStable":
             return state.since_s + GATEWAY_TIMEOUT_S
-        case "ReadyPods" | "RemovedPods":  # copies are loaded, or unloaded when their requests end
+        # Copies are loaded, or unloaded when their requests end.
+        case "ReadyPods" | "RemovedPods" | "NoPods":
             return state.since_s + MAX_SHORT_S

@@ -18,7 +18,6 @@ from penstock.core.rollout.deadlines import (
     removal_deadline_s,
 )
 from penstock.core.rollout.inputs import RolloutInputs
-from penstock.core.rollout.phases import Event
 from penstock.core.rollout.size import pods_for
 from penstock.core.rollout.traffic_moves import is_traffic_moved, routes_moved
 from penstock.core.rollout.user_requests import EventWithReason, user_requests
@@ -78,19 +77,11 @@ def _progress(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithR
         case "ReadyPods":
             yield from _readiness(state, inputs)
         case "User":
-            if state.phase == "Waiting" and inputs.spec.promotion != "Manual":
+            # The spec may have changed to automatic promotion since.
+            if state.strategy == "BlueGreen" and inputs.spec.promotion == "Automatic":
                 yield from _readiness(state, inputs)
-        case "RemovedPods":
-            remaining = describe_remaining(state, inputs)
-            if not remaining:
-                yield "PodsGone", "the pods without traffic are gone"
-            elif state.phase != "Stopping" and inputs.now_s >= removal_deadline_s(
-                state, inputs.termination_grace_s
-            ):
-                yield (
-                    "PodsGone",
-                    f"the grace period of pods without traffic is over, but {remaining}",
-                )
+        case "RemovedPods" | "NoPods" as awaited:
+            yield from _removal(state, inputs, is_limited=awaited == "RemovedPods")
         case "TrafficToNew" | "TrafficToStable" if state.strategy == "Rolling":
             if _has(inputs, state.stable, inputs.total):
                 yield "PodsReady", f"the pods of revision {state.stable} are ready again"
@@ -102,20 +93,30 @@ def _progress(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithR
 
 
 def _readiness(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
-    """Yield the event for ready pods, by phase and strategy, if they are ready."""
+    """Yield the events of ready pods, if they are ready: most phases list only the last of them."""
     if not _are_ready(state, inputs):
         return
-    event: Event = "PodsReady"
-    if state.phase == "Starting":
-        if state.strategy == "Canary" and inputs.spec.canary.mirror is not None:
-            event = "ReadyToMirror"
-        elif state.strategy == "BlueGreen" and inputs.spec.promotion == "Manual":
-            event = "ReadyToSwitch"
-    yield event, f"the pods of revision {state.revision} are ready"
+    reason = f"the pods of revision {state.revision} are ready"
+    if inputs.spec.canary.mirror is not None:
+        yield "ReadyToMirror", reason
+    if inputs.spec.promotion == "Manual":
+        yield "ReadyToSwitch", reason
+    yield "PodsReady", reason
+
+
+def _removal(
+    state: RolloutState, inputs: RolloutInputs, *, is_limited: bool
+) -> Iterator[EventWithReason]:
+    """Yield PodsGone if the pods are gone, or if they are late and their time is limited."""
+    remaining = describe_remaining(state, inputs)
+    if not remaining:
+        yield "PodsGone", "the pods without traffic are gone"
+    elif is_limited and inputs.now_s >= removal_deadline_s(state, inputs.termination_grace_s):
+        yield "PodsGone", f"the grace period of pods without traffic is over, but {remaining}"
 
 
 def _are_ready(state: RolloutState, inputs: RolloutInputs) -> bool:
-    if state.phase == "Starting" and state.strategy == "Canary":
+    if state.strategy == "Canary" and PHASES[state.phase].is_first:
         wanted = pods_for(inputs.spec.canary.min_weight, inputs.total)
         control = inputs.observed.deployment(state.stable, CONTROL)
         is_control_ready = control is None or inputs.observed.ready(state.stable, CONTROL) >= wanted

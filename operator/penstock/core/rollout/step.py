@@ -76,7 +76,7 @@ def advance(
     if command is not None and command.text != after.command:
         # The command is read, whether it had an effect or not.
         after = replace(after, command=command.text)
-    if after.phase == "Judging" and earned_percent > after.weight_percent:
+    if PHASES[after.phase].collects_evidence and earned_percent > after.weight_percent:
         after = replace(after, weight_percent=earned_percent)
     return after
 
@@ -108,11 +108,15 @@ def _moved(
     return state
 
 
-def _is_rejection(before: RolloutState, event: Event, moved: RolloutState) -> bool:
-    """Whether the transition rejects the revision; one that the spec no longer asks for is not rejected."""
+def _rejected(
+    moved: RolloutState, before: RolloutState, event: Event, now_s: float
+) -> RolloutState:
+    """The state with the rejection of its revision, unless the spec no longer asks for it."""
     is_left = event in ("RevisionChanged", "RevisionRestored")
-    is_first = before.phase != "RollingBack" and moved.rejected is None
-    return is_first and not is_left and moved.revision is not None
+    is_given_up = PHASES[before.phase].awaits == "TrafficToStable" or moved.rejected is not None
+    if is_given_up or is_left or moved.revision is None:
+        return moved
+    return replace(moved, rejected=Rejection(moved.revision, moved.reason, timestamp(now_s)))
 
 
 def _strategy(state: RolloutState, inputs: RolloutInputs) -> Strategy:
@@ -127,12 +131,12 @@ def _entered(
 ) -> RolloutState:
     """The state on entry to a phase, with the fields that the phase sets."""
     match moved.phase:
-        case "Judging" if before.phase != "Paused":
+        case "Judging":
+            if PHASES[before.phase].is_judged:  # it was paused, and keeps its share
+                return moved
             return replace(moved, weight_percent=context.min_weight_percent)
-        case "RollingBack" | "Discarding" if _is_rejection(before, event, moved):
-            assert moved.revision is not None
-            at = timestamp(context.now_s)
-            return replace(moved, rejected=Rejection(moved.revision, moved.reason, at))
+        case "RollingBack" | "Discarding":
+            return _rejected(moved, before, event, context.now_s)
         case "Starting":  # Recreate: the old pods are gone
             return replace(moved, stable=None)
         case "Draining":
@@ -147,5 +151,7 @@ def _entered(
             )
         case "Rejected":
             return replace(moved, revision=None, weight_percent=0)
-        case _:  # phases that set no field on entry
+        case (
+            "Stopping" | "Mirroring" | "Waiting" | "Paused" | "Growing" | "Replacing" | "Promoting"
+        ):
             return moved

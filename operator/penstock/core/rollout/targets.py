@@ -145,11 +145,12 @@ class _View:
         if self._replicas(self.control):
             pods[self.control] = None
         if not ready:
-            return Targets(pods, self._stable_shares(100))
+            return Targets(pods, self._stable_shares(100, with_control=True))
         if not self._ready(self.stable) + control:
             return Targets(pods, self._whole(self.new))
         weight = max(1, min(99, 100 * ready // max(1, self.total)))
-        return Targets(pods, (*self._stable_shares(100 - weight), Share(self.new, weight)))
+        left_shares = self._stable_shares(100 - weight, with_control=True)
+        return Targets(pods, (*left_shares, Share(self.new, weight)))
 
     def promoting(self) -> Targets:
         pods: dict[Side, int | None] = {self.new: self.total}
@@ -236,12 +237,12 @@ class _View:
             pods[self.control] = None
         return pods
 
-    def _stable_shares(self, whole: int) -> tuple[Share, ...]:
-        """`whole` percent for stable, shared with its control while the control is needed."""
+    def _stable_shares(self, whole: int, *, with_control: bool = False) -> tuple[Share, ...]:
+        """`whole` percent for stable, shared with its control if asked for, or while stable needs it."""
         if self.state.stable is None:
             return ()
         ready = {self.stable: self._ready(self.stable)}
-        if self.control in self._stable_pods() or self.state.phase == "Growing":
+        if with_control or self.control in self._stable_pods():
             ready[self.control] = self._ready(self.control)
         if any(ready.values()):
             return split(whole, ready)

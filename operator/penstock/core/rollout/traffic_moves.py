@@ -37,7 +37,7 @@ def is_traffic_moved(state: RolloutState, inputs: RolloutInputs) -> bool:
             return routed <= {new}
         case "TrafficToStable":
             return new not in routed
-        case "Spec" | "ReadyPods" | "RemovedPods" | "Evidence" | "User":
+        case "Spec" | "ReadyPods" | "RemovedPods" | "NoPods" | "Evidence" | "User":
             return True
 
 
@@ -45,12 +45,12 @@ def is_last_serving(state: RolloutState, inputs: RolloutInputs) -> bool:
     """Whether the new revision is being rolled back but is the only one with ready pods."""
     observed = inputs.observed
     is_back = observed.ready(state.stable) > 0 or not observed.ready(state.revision)
-    return state.phase == "RollingBack" and not is_back
+    return PHASES[state.phase].awaits == "TrafficToStable" and not is_back
 
 
 def rollback_until_s(state: RolloutState, inputs: RolloutInputs) -> float:
     """Unix time until which pods without traffic are kept for a rollback (BlueGreen)."""
-    is_kept = state.phase == "Promoting" and state.strategy == "BlueGreen"
+    is_kept = PHASES[state.phase].awaits == "TrafficToNew" and state.strategy == "BlueGreen"
     if is_kept and inputs.wanted == state.revision:
         return state.since_s + inputs.spec.scale_down_delay_s
     return state.since_s

@@ -24,14 +24,12 @@ def _commands(
         return
     if state.phase == "Rejected" and wanted == state.stable:
         return  # the spec asks for the serving revision, so there is nothing to retry
-    rejected = state.rejected.revision if state.rejected else None
-    if command.revision == (rejected if state.phase == "Rejected" else state.revision):
+    if command.revision == _known_revision(state):
         yield command.event, f"{command.action} by hand"
 
 
 def _spec_changes(state: RolloutState, wanted: str) -> Iterator[EventWithReason]:
-    rejected = state.rejected.revision if state.rejected else None
-    known = rejected if state.phase == "Rejected" else state.revision
+    known = _known_revision(state)
     # The spec asks for the stable revision, although an earlier rollout to it was rejected.
     is_served = state.phase == "Rejected" and wanted == state.stable
     if wanted == known and not is_served:
@@ -40,3 +38,8 @@ def _spec_changes(state: RolloutState, wanted: str) -> Iterator[EventWithReason]
         yield "RevisionChanged", f"the spec asks for revision {wanted}"
     elif known is not None or state.phase == "Rejected":
         yield "RevisionRestored", f"the spec asks for revision {wanted} again"
+
+
+def _known_revision(state: RolloutState) -> str | None:
+    """The revision that is rolled out, or that the last rollout rejected."""
+    return state.rejection.revision if state.rejection else state.revision

@@ -27,7 +27,7 @@ def waiting_for(state: RolloutState, inputs: RolloutInputs) -> str:
             return _obstacle(state, inputs.observed)
         case "Evidence":
             return _refusal(state, inputs.observed) or describe_progress(inputs.verdict)
-        case "RemovedPods":
+        case "RemovedPods" | "NoPods":
             return describe_remaining(state, inputs)
         case "TrafficToNew" | "TrafficToStable" if state.strategy == "Rolling":
             ready = inputs.observed.ready(state.stable)
@@ -48,12 +48,10 @@ def overdue(state: RolloutState, inputs: RolloutInputs) -> str:
             is_kept = (state.phase, "PodsFailed") not in TRANSITIONS[state.strategy]
             is_late = now_s >= progress_deadline_s(state, spec, observed, state.revision)
             return no_progress(spec, missing_pods(state, observed)) if is_kept and is_late else ""
-        case "RemovedPods":
-            # Other phases go on without the pods that are left.
+        case "NoPods":
             is_late = now_s >= removal_deadline_s(state, inputs.termination_grace_s)
             remaining = describe_remaining(state, inputs)
-            is_kept = state.phase == "Stopping"
-            return f"old pods have not ended in time: {remaining}" if is_kept and is_late else ""
+            return f"old pods have not ended in time: {remaining}" if is_late else ""
         case "TrafficToNew" | "TrafficToStable":
             is_kept = state.strategy == "Rolling" or is_last_serving(state, inputs)
             is_late = now_s >= progress_deadline_s(state, spec, observed, state.stable)
@@ -61,7 +59,7 @@ def overdue(state: RolloutState, inputs: RolloutInputs) -> str:
         case "Evidence":
             is_late = now_s >= state.since_s + spec.progress_deadline_s
             return _refusal(state, observed) if is_late else ""
-        case "Spec" | "User":
+        case "Spec" | "User" | "RemovedPods":  # then it goes on without the pods that are left
             return ""
 
 
@@ -82,7 +80,7 @@ def describe_remaining(state: RolloutState, inputs: RolloutInputs) -> str:
     Terminating pods have no traffic: they do not keep another revision from being rolled out, unless it is
     to start in their place (Recreate).
     """
-    observed, is_recreate = inputs.observed, state.phase == "Stopping"
+    observed, is_recreate = inputs.observed, PHASES[state.phase].awaits == "NoPods"
     kept = Side(state.stable or "")
     is_next_wanted = inputs.wanted != (state.revision or state.stable)
     remaining = [

@@ -18,7 +18,7 @@ def wake_s(state: RolloutState, inputs: RolloutInputs) -> float | None:
             due_s = max(rollback_until_s(state, inputs), inputs.now_s + RECHECK_S)
         case "ReadyPods":
             due_s = progress_deadline_s(state, inputs.spec, inputs.observed, state.revision)
-        case "RemovedPods":
+        case "RemovedPods" | "NoPods":
             due_s = removal_deadline_s(state, inputs.termination_grace_s)
         case "Spec" | "Evidence" | "User":
             return None
