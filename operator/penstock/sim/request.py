@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from penstock.core.routing.scorers import RequestAttributes
+from penstock.core.routing.prompt_kinds import MESSAGES, Prompt
+from penstock.core.routing.request_attributes import RequestAttributes
 
 Outcome = Literal["open", "ended", "shed", "failed"]
 
@@ -60,9 +61,12 @@ class Request:
 
     @property
     def attributes(self) -> RequestAttributes:
-        """Attributes for scorers: requests with the same first block belong to one conversation."""
-        first = str(self.prefix[0]).encode() if self.prefix else None
-        return RequestAttributes(user_key=None, conversation_key=first)
+        """Attributes for scorers: those of a chat with a message of the user for each block.
+
+        So requests with the same first block belong to one conversation.
+        """
+        messages = [{"role": "user", "content": str(block)} for block in self.prefix]
+        return RequestAttributes.of({}, Prompt([(MESSAGES, messages)]))
 
     @property
     def ttft_s(self) -> float | None:

@@ -4,19 +4,12 @@ They follow "A canary test" in CONTRIBUTING.md, and are made in a copy of the pa
 """
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-import penstock
+from tests.support.edited_package import PRESENT, edited_package, run_program
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
 PROGRAM = "tests.core.canary.new_quantity"
 TEST = """
 
@@ -68,29 +61,12 @@ EDITS = {
 """Text that is inserted, and after which line, by file."""
 
 
-def run(package: Path, *arguments: str, given: str = "") -> dict:
-    environment = os.environ | {"PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}"}
-    done = subprocess.run(
-        [sys.executable, "-m", PROGRAM, *arguments],
-        cwd=package.parent, env=environment, input=given, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """Results of new_quantity.py in a copy of the package with the edits."""
-    present = Path(penstock.__file__).parent
-    package = tmp_path_factory.mktemp("edited") / "penstock"
-    shutil.copytree(present, package)
-    for name, insertions in EDITS.items():
-        text = (package / name).read_text()
-        for line, inserted in insertions:
-            assert text.count(line) == 1, f"{name}: {line}"
-            text = text.replace(line, line + inserted)
-        (package / name).write_text(text)
-    return run(package, given=json.dumps(run(present, "records")))
+    records = run_program(PRESENT, PROGRAM, "records")
+    package = edited_package(tmp_path_factory.mktemp("edited"), EDITS)
+    return run_program(package, PROGRAM, given=json.dumps(records))
 
 
 def test_gateways_count_it_and_the_judge_aborts_for_it(results):

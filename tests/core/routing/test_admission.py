@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.core.routing.admission import Admission, AdmissionSpec, retry_after_s
 from penstock.core.routing.engine_load import KV_LIMIT, EngineLoad, Placement, Waiting
 from penstock.core.routing.prefill_throughput import PrefillThroughput
-from penstock.core.routing.scorers import RequestAttributes
+from penstock.core.routing.request_attributes import RequestAttributes
 
 # 1,000 prompt tokens a second.
 THROUGHPUT = PrefillThroughput(1000.0, 1.0)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.routing.prefill_throughput import PrefillThroughput
-from penstock.core.routing.scorers import RequestAttributes
+from penstock.core.routing.request_attributes import RequestAttributes
 
 # 1,000 prompt tokens a second.
 THROUGHPUT = PrefillThroughput(1000.0, 1.0)

@@ -14,7 +14,7 @@ from penstock.core.routing.pick import (
     Side,
 )
 from penstock.core.routing.pick import pick as pick_for
-from penstock.core.routing.scorers import RequestAttributes
+from penstock.core.routing.request_attributes import RequestAttributes
 
 A, B, C = (Endpoint(name, f"10.0.0.1:{n}", "r1") for n, name in enumerate("abc"))
 D = Endpoint("d", "10.0.0.2:1", "r2")

@@ -1,12 +1,17 @@
-"""The choice of an engine by weighted scores."""
+"""The choice of an engine by weighted scores.
+
+A scorer over a new key of the request needs edits of two files; they are made in a copy of the package.
+"""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.edited_package import edited_package, run_program
 
 from penstock.core.routing import scorers
 from penstock.core.routing.pick import Endpoint
-from penstock.core.routing.scorers import RequestAttributes, choose
+from penstock.core.routing.request_attributes import RequestAttributes
+from penstock.core.routing.scorers import choose
 
 A, B, C = (Endpoint(name, f"10.0.0.1:{n}", "r1") for n, name in enumerate("abc"))
 
@@ -53,3 +58,33 @@ def test_scores_are_added_by_weight(monkeypatch, weight, tokens, key, expected):
 def test_the_draw_decides_between_equal_sums(monkeypatch, draw, expected):
     monkeypatch.setattr(scorers, "SCORERS", (*scorers.SCORERS, (1.0, cached_tokens)))
     assert choose([A, B, C], (0, 100, 1), draw, of_conversation(b"talk")) == expected
+
+
+PREFER = '''
+
+def score_first_message(candidates: Candidates) -> Sequence[float]:
+    """Prefer one engine for all requests with the same first message."""
+    key, pods = candidates.request.first_message_key, sorted(e.pod for e in candidates.engines)
+    preferred = pods[int.from_bytes(key or b"") % len(pods)]
+    return [1e9 * (engine.pod == preferred) for engine in candidates.engines]
+'''
+KEY_EDITS = {
+    "core/routing/request_attributes.py": [
+        ("    conversation_key: bytes | None\n", "    first_message_key: bytes | None\n"),
+        (
+            "conversation_key=_digest(opening)",
+            ", first_message_key=_digest(json.dumps(beginning[:1]).encode()) if beginning else None",
+        ),
+    ],
+    "core/routing/scorers.py": [
+        ("    return [-tokens for tokens in candidates.tokens]\n", PREFER),
+        ("((1.0, score_load),", " (1.0, score_first_message),"),
+    ],
+}
+"""Text that is inserted, and after which text, by file: "A scorer" in CONTRIBUTING.md names these."""
+
+
+@pytest.mark.slow
+def test_a_key_is_a_field_and_is_in_force_in_gateway_and_simulator(tmp_path):
+    rows = run_program(edited_package(tmp_path, KEY_EDITS), "tests.core.routing.new_key")
+    assert rows == {"gateway": {"hotel": 1, "bank": 1}, "simulator": [1, 1, 1, 1]}

@@ -4,10 +4,9 @@ import pytest
 from tests.gateway.adapters.adapter_engine import NAME, AdapterEngine
 
 from penstock.core.routing import scorers
-from penstock.core.routing.affinity import affinity_key
 from penstock.core.routing.apis import CHAT
+from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.core.routing.route import Mirror, RouteRule
-from penstock.core.routing.scorers import RequestAttributes
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
 
@@ -19,10 +18,7 @@ MESSAGES = [{"role": "user", "content": "Hello"}]
 
 def attributes_of(user):
     fields = {"user": user, "messages": MESSAGES}
-    return RequestAttributes(
-        user_key=affinity_key("User", fields, CHAT),
-        conversation_key=affinity_key("Conversation", fields, CHAT),
-    )
+    return RequestAttributes.of(fields, CHAT.prompt_of(fields))
 
 
 class Preference:

@@ -9,7 +9,7 @@ from penstock.core.routing.admission import AdmissionSpec
 from penstock.core.routing.engine_load import EngineLoad
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.prefill_throughput import PrefillThroughput
-from penstock.core.routing.scorers import RequestAttributes
+from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.gateway.admission.queue import AdmissionQueue, QueueFull
 
 A, B, C = (Endpoint(f"default/{name}", f"10.0.0.1:{port}", "r1") for name, port in

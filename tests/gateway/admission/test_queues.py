@@ -9,7 +9,7 @@ import pytest
 from penstock.core.routing.admission import AdmissionSpec
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.prefill_throughput import PrefillThroughput
-from penstock.core.routing.scorers import RequestAttributes
+from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.admission.queues import AdmissionQueues
 from penstock.gateway.settings import GatewaySettings

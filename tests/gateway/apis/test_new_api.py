@@ -1,4 +1,7 @@
-"""A row for another API is all that parsing, usage, statistics, metrics and routes need."""
+"""A row for another API is all that parsing, usage, statistics, metrics and routes need.
+
+A prompt of a new form needs an edit of two files more; they are made in a copy of the package.
+"""
 
 import json
 import math
@@ -6,10 +9,12 @@ import math
 import pytest
 from tests.gateway.engine_answers import stream
 from tests.gateway.stats.recorded_requests import POD, USAGE, Clock, close, whole
+from tests.support.edited_package import edited_package, run_program
 
 from penstock.clients.pods import stats_report
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.apis import APIS, COMPLETIONS, Api, UsageFields
+from penstock.core.routing.prompt_kinds import MESSAGES, TEXT
 from penstock.gateway import app
 from penstock.gateway.apis.request import parse
 from penstock.gateway.apis.response_usage import ResponseUsage
@@ -19,13 +24,13 @@ from penstock.observability.metrics import gateway as specs
 
 EMBEDDINGS = Api(
     path="/v1/test-embeddings",
-    prompt={"input": "Text", "messages": "Messages"},
+    prompts=({"input": TEXT}, {"messages": MESSAGES}),
     usage=UsageFields("prompt_tokens", output=None, cached=None),
 )
-# Other names of the same counts, and two fields that may have the prompt.
-MESSAGES = Api(
+# Other names of the same counts; a prompt of two fields, and another one.
+TURNS = Api(
     path="/v1/messages",
-    prompt={"turns": "Messages", "input": "Text"},
+    prompts=({"turns": MESSAGES, "system": TEXT}, {"input": TEXT}),
     usage=UsageFields("input_tokens", "output_tokens", "cache_read_input_tokens"),
     overhead_events=3,
     last_event=("event", "message_(?:stop|failed)"),
@@ -56,11 +61,15 @@ def test_prompt_is_read_from_the_field_of_the_row():
     assert parse(body(prompt="no"), EMBEDDINGS).attributes.conversation_key is None
 
 
-def test_first_field_that_a_body_has_is_the_prompt():
+def test_first_prompt_that_a_body_has_counts_with_all_of_its_fields():
     turns = [{"role": "user", "content": [{"type": "image_url"}, {"type": "text", "text": "abc"}]}]
-    request = parse(body(input="longer", turns=turns), MESSAGES)
+    request = parse(body(input="longer", turns=turns), TURNS)
     assert (request.prompt_bytes, request.is_text_only, request.tokens) == (3, False, 256)
-    request = parse(body(input="longer"), MESSAGES)
+    whole = parse(body(system="a system", turns=turns), TURNS)
+    assert (whole.prompt_bytes, whole.is_text_only) == (11, False)
+    assert whole.attributes == request.attributes
+    assert parse(body(system="a system"), TURNS).prompt_bytes == 0
+    request = parse(body(input="longer"), TURNS)
     assert (request.prompt_bytes, request.is_text_only, request.tokens) == (6, True, 257)
 
 
@@ -85,7 +94,7 @@ def test_only_counts_that_the_row_has_are_compared(api, output, prompt_tokens, c
 
 
 def test_counts_have_the_names_of_the_row():
-    usage = ResponseUsage(MESSAGES, is_stream=True)
+    usage = ResponseUsage(TURNS, is_stream=True)
     assert usage.is_empty
     for _ in range(5):
         usage.feed(b'data: {"delta": "a"}\n\n')
@@ -133,10 +142,10 @@ STOP = b'event: message_stop\ndata: {"type": "message_stop"}\n\n'
 async def test_stream_of_the_row_ends_with_its_last_event(
     end, is_whole, start_engine, start_gateway, monkeypatch
 ):
-    monkeypatch.setattr(app, "APIS", (*APIS, MESSAGES))
+    monkeypatch.setattr(app, "APIS", (*APIS, TURNS))
     event = b'event: delta\ndata: {"delta": "a"}\n\n'
     front = await start_gateway(await start_engine(stream(event, end)))
-    status, got = await front.ask(MESSAGES.path, input="x")
+    status, got = await front.ask(TURNS.path, input="x")
     assert (status, got.startswith(event + end)) == (200, True)
     assert (b'"error"' in got) != is_whole
     assert await front.metric(specs.STREAMS_CUT.name) == (0 if is_whole else 1)
@@ -147,3 +156,52 @@ async def test_every_row_is_a_route_and_a_label(api, start_engine, start_gateway
     front = await start_gateway(await start_engine())
     assert (await front.ask(api.path))[0] == 200
     assert api.path in specs.ROUTE.values
+
+
+RERANK = """
+    Api(
+        path="/v1/rerank",
+        prompts=({"query": TEXT, "documents": DOCUMENTS},),
+        usage=UsageFields("prompt_tokens", output=None, cached=None),
+    ),
+"""
+DOCUMENTS = '''
+class Documents(PromptKind):
+    """Texts, or objects with a text or an image."""
+
+    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
+        return sum(text_bytes(each.get("text") if isinstance(each, dict) else each) for each in value or ())
+
+    def is_text_only(self, value: Any) -> bool:
+        return not any(isinstance(each, dict) and "image" in each for each in value or ())
+
+
+DOCUMENTS = Documents()
+'''
+FORM_EDITS = {
+    "core/routing/prompt_kinds.py": [
+        ("MESSAGES, TOOLS = Text(), Messages(), Tools()\n", DOCUMENTS)
+    ],
+    "core/routing/apis.py": [
+        ("import MESSAGES, TEXT, TOOLS, ", "DOCUMENTS, "),
+        ("APIS = (", RERANK),
+    ],
+    "gateway/apis/request_schema.py": [
+        ("import MESSAGES, TEXT, TOOLS, ", "DOCUMENTS, "),
+        ("    TEXT: _optional(PROMPT),\n", "    DOCUMENTS: JSON_LIST,\n"),
+    ],
+}
+"""Text that is inserted, and after which text, by file: "An API route" in CONTRIBUTING.md names these."""
+
+
+@pytest.mark.slow
+def test_query_and_documents_are_one_prompt(tmp_path):
+    package = edited_package(tmp_path, FORM_EDITS)
+    rows = run_program(package, "tests.gateway.apis.new_form")
+    assert rows == {
+        "texts": [5 + 3 + 2, True, True],
+        "an image": [5 + 3, False, True],
+        "no documents": [5, True, True],
+        "no query": [0, True, False],
+        "is a label": True,
+    }

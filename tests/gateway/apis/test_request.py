@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.routing.affinity import affinity_key
-from penstock.core.routing.apis import CHAT
+from penstock.core.routing.apis import CHAT, COMPLETIONS
+from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.apis.request import MAX_CONTAINERS, MAX_FIELDS, MAX_USER_CHARACTERS, parse
 
@@ -27,12 +27,24 @@ def test_fields_that_routing_needs():
     )
     assert (request.prompt_bytes, request.tokens) == (5, 1 + 256)
     fields = {"user": "ada", "messages": messages}
-    assert request.attributes.user_key == affinity_key("User", fields, CHAT)
-    assert request.attributes.conversation_key == affinity_key("Conversation", fields, CHAT)
+    assert request.attributes == RequestAttributes.of(fields, CHAT.prompt_of(fields))
     assert request.attributes.user_key != request.attributes.conversation_key
     assert request.affinity_key("None") is None
     assert request.affinity_key("User") == request.attributes.user_key
     assert request.affinity_key("Conversation") == request.attributes.conversation_key
+
+
+def test_blanks_between_json_values_do_not_count():
+    text = b'{"model": "chat",' + b" " * (1 << 20) + b'"prompt": "four"}'
+    request = parse(text, COMPLETIONS)
+    assert (request.prompt_bytes, request.tokens) == (4, 257)
+
+
+def test_prompts_with_media_are_not_text_alone():
+    image = {"type": "image_url", "image_url": {"url": "x"}}
+    messages = [{"role": "user", "content": [{"type": "text", "text": "abc"}, image]}]
+    assert not parse(body(messages=messages), CHAT).is_text_only
+    assert parse(body(messages=[{"role": "user", "content": "abc"}]), CHAT).is_text_only
 
 
 def test_absent_fields():

@@ -3,12 +3,11 @@
 Parsing, admission, usage, mirrored copies, metrics and the application's routes read these rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-# Text: a text, texts, or token ids. Messages: those of a chat, with `tools` beside them.
-PromptKind = Literal["Text", "Messages"]
+from penstock.core.routing.prompt_kinds import MESSAGES, TEXT, TOOLS, Prompt, PromptKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +27,14 @@ class UsageFields:
 class Api:
     """An API route that engines answer.
 
-    prompt: fields of a body that may have the prompt, and their kinds; the first one that a body has counts.
-    overhead_events: events of a stream that carry no token, such as DONE. last_event: a line that only the
-    last event of a stream has, as a field and a regular expression for its value; a stream that ends without
-    it was cut off.
+    prompts: the prompts that a body may have, each as one or several fields with their kinds. A body has a
+    prompt if it has the first of its fields; of several prompts the first one counts. overhead_events:
+    events of a stream that carry no token, such as DONE. last_event: a line that only the last event of a
+    stream has, as a field and a regular expression for its value; a stream that ends without it was cut off.
     """
 
     path: str
-    prompt: Mapping[str, PromptKind]
+    prompts: Sequence[Mapping[str, PromptKind]]
     usage: UsageFields
     overhead_events: int = 1
     last_event: tuple[str, str] = ("data", r"\[DONE\]")
@@ -45,23 +44,26 @@ class Api:
         """Whether its responses have generated tokens."""
         return self.usage.output is not None
 
-    def prompt_of(self, fields: Mapping[str, Any]) -> tuple[PromptKind, Any]:
-        """Return the prompt of a parsed body with its kind; a text that is None if there is none."""
-        for name, kind in self.prompt.items():
-            if fields.get(name) is not None:
-                return kind, fields[name]
-        return "Text", None
+    def prompt_of(self, fields: Mapping[str, Any]) -> Prompt:
+        """Return the prompt of a parsed body; one without parts if it has none."""
+        for kinds in self.prompts:
+            if fields.get(next(iter(kinds))) is not None:
+                return Prompt([(kind, fields.get(name)) for name, kind in kinds.items()])
+        return Prompt(())
 
 
-# Both routes read both fields: it is the engine that refuses the field of the other route.
-OPENAI_PROMPT: Mapping[str, PromptKind] = {"messages": "Messages", "prompt": "Text"}
+# Both routes read both prompts: it is the engine that refuses the one of the other route.
+OPENAI_PROMPTS: Sequence[Mapping[str, PromptKind]] = (
+    {"messages": MESSAGES, "tools": TOOLS},
+    {"prompt": TEXT},
+)
 OPENAI_USAGE = UsageFields("prompt_tokens", "completion_tokens", "cached_tokens")
 
 CHAT = Api(
     path="/v1/chat/completions",
-    prompt=OPENAI_PROMPT,
+    prompts=OPENAI_PROMPTS,
     usage=OPENAI_USAGE,
     overhead_events=2,  # the first event has only the role
 )
-COMPLETIONS = Api(path="/v1/completions", prompt=OPENAI_PROMPT, usage=OPENAI_USAGE)
+COMPLETIONS = Api(path="/v1/completions", prompts=OPENAI_PROMPTS, usage=OPENAI_USAGE)
 APIS = (CHAT, COMPLETIONS)

@@ -6,7 +6,7 @@ sent -> prefill done -> decoding -> ended
 from dataclasses import dataclass, field
 
 from penstock.core.routing.prefill_throughput import PrefillThroughput
-from penstock.core.routing.scorers import RequestAttributes
+from penstock.core.routing.request_attributes import RequestAttributes
 
 # Fraction of the KV cache that the predicted load may fill; beyond it, sequences may be preempted.
 KV_LIMIT = 0.9

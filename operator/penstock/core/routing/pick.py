@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.core.routing.scorers import RequestAttributes, choose
+from penstock.core.routing.request_attributes import RequestAttributes
+from penstock.core.routing.scorers import choose
 from penstock.core.routing.weights import choose_by_key, choose_by_weight
 
 

@@ -8,27 +8,21 @@ one in flight at the engine, or one of the prompt that its prefix cache holds.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+from penstock.core.routing.request_attributes import RequestAttributes
+
 
 class Engine(Protocol):
-    """An engine, as `Endpoint` or `EngineLoad`. pod: "namespace/name"."""
+    """An engine, as `Endpoint`, `EngineLoad` or `AdapterReplica`. pod: "namespace/name"."""
 
     @property
     def pod(self) -> str: ...
 
 
-class RequestAttributes(NamedTuple):
-    """Attributes of a request that scorers may use, independent of the service's settings.
-
-    user_key, conversation_key: hashes that are alike in the requests of one user, or of one conversation
-    (`affinity_key`); None: the request does not say.
-    """
-
-    user_key: bytes | None
-    conversation_key: bytes | None
-
-
 class Candidates(NamedTuple):
-    """A request, and the engines that may take it. tokens: in flight at each engine."""
+    """A request, and the engines that may take it.
+
+    tokens: in flight at each engine; 0 at all of them for a mirrored copy, which is not to follow load.
+    """
 
     engines: Sequence[Engine]
     tokens: Sequence[float]

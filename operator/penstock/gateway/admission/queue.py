@@ -10,7 +10,8 @@ from penstock.core.routing.admission import Admission, AdmissionSpec, retry_afte
 from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.prefill_throughput import PrefillThroughput
-from penstock.core.routing.scorers import RequestAttributes, choose
+from penstock.core.routing.request_attributes import RequestAttributes
+from penstock.core.routing.scorers import choose
 from penstock.gateway.admission.reservation import Reservation
 
 # A gateway does not know how large KV caches are. The engine's own queue guards them.

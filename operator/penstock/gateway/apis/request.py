@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 from pydantic_core import ValidationError
 
-from penstock.core.routing.affinity import Affinity, affinity_key
+from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.apis import Api
-from penstock.core.routing.scorers import RequestAttributes
+from penstock.core.routing.prompt_kinds import BYTES_PER_TOKEN
+from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.apis.model_field import replace_model
-from penstock.gateway.apis.prompt_text import BYTES_PER_TOKEN, is_text_only, prompt_text_bytes
 from penstock.gateway.apis.request_schema import request_schema
 
 # Assumed length of a response, for the estimate of KV cache use.
@@ -91,18 +91,15 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         raise RequestError(400, "you must provide a model, as a string", param="model")
     if user is not None and len(user) > MAX_USER_CHARACTERS:
         user = None
-    is_stream = fields.get("stream", False)
+    is_stream, prompt = fields.get("stream", False), api.prompt_of(fields)
     return InferenceRequest(
         api,
         model,
         body,
         is_stream,
         user,
-        RequestAttributes(
-            user_key=affinity_key("User", fields, api),
-            conversation_key=affinity_key("Conversation", fields, api),
-        ),
-        prompt_bytes=prompt_text_bytes(fields, api),
-        is_text_only=is_text_only(fields, api),
+        RequestAttributes.of(fields, prompt),
+        prompt_bytes=prompt.text_bytes,
+        is_text_only=prompt.is_text_only,
         hides_usage=is_stream and not (fields.get("stream_options") or {}).get("include_usage"),
     )

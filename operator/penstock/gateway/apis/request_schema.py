@@ -21,7 +21,8 @@ from pydantic_core.core_schema import (
     with_default_schema,
 )
 
-from penstock.core.routing.apis import Api, PromptKind
+from penstock.core.routing.apis import Api
+from penstock.core.routing.prompt_kinds import MESSAGES, TEXT, TOOLS, PromptKind
 
 
 def _optional(schema: CoreSchema, default: object = None) -> TypedDictField:
@@ -33,33 +34,33 @@ def _object(**fields: TypedDictField) -> CoreSchema:
     return typed_dict_schema(fields, extra_behavior="ignore")
 
 
-TEXT = str_schema(strict=True)
+STRING = str_schema(strict=True)
 # Bound on the messages of a request and the parts of a message; a longer list counts as absent. Each
 # item takes 1 us of the event loop.
 MAX_ITEMS = 10_000
 # fail_fast: the first bad item ends a list. Collecting a million errors would take 0.1 s and more.
-PART = _object(type=_optional(TEXT), text=_optional(TEXT))
+PART = _object(type=_optional(STRING), text=_optional(STRING))
 PARTS = list_schema(PART, max_length=MAX_ITEMS, fail_fast=True)
-CONTENT = union_schema([TEXT, PARTS], mode="left_to_right")
-TOOLS = _optional(list_schema(any_schema()))
-MESSAGE = _object(role=_optional(TEXT), content=_optional(CONTENT), tool_calls=TOOLS)
-PROMPT = union_schema([TEXT, list_schema(any_schema())], mode="left_to_right")
+CONTENT = union_schema([STRING, PARTS], mode="left_to_right")
+JSON_LIST = _optional(list_schema(any_schema()))
+MESSAGE = _object(role=_optional(STRING), content=_optional(CONTENT), tool_calls=JSON_LIST)
+PROMPT = union_schema([STRING, list_schema(any_schema())], mode="left_to_right")
 PROMPT_FIELDS: Mapping[PromptKind, TypedDictField] = {
-    "Messages": _optional(list_schema(MESSAGE, max_length=MAX_ITEMS, fail_fast=True)),
-    "Text": _optional(PROMPT),
+    MESSAGES: _optional(list_schema(MESSAGE, max_length=MAX_ITEMS, fail_fast=True)),
+    TOOLS: JSON_LIST,
+    TEXT: _optional(PROMPT),
 }
 COMMON = {
-    "model": _optional(TEXT),
+    "model": _optional(STRING),
     # Engines accept 1 and "true" as true, so this is not strict either.
     "stream": _optional(bool_schema(), default=False),
     "stream_options": _optional(_object(include_usage=_optional(bool_schema(), default=False))),
-    "user": _optional(TEXT),
-    "tools": TOOLS,
+    "user": _optional(STRING),
 }
 
 
 @cache
 def request_schema(api: Api) -> SchemaValidator:
     """Make the validator of request bodies of an API."""
-    prompt = {name: PROMPT_FIELDS[kind] for name, kind in api.prompt.items()}
-    return SchemaValidator(_object(**COMMON, **prompt))
+    fields = {name: PROMPT_FIELDS[kind] for prompt in api.prompts for name, kind in prompt.items()}
+    return SchemaValidator(_object(**COMMON, **fields))

@@ -11,7 +11,7 @@ from functools import cache
 
 from penstock.core.routing.apis import Api, UsageFields
 from penstock.core.routing.charge import CHARGES, ending_of
-from penstock.gateway.apis.prompt_text import BYTES_PER_TOKEN
+from penstock.core.routing.prompt_kinds import BYTES_PER_TOKEN
 from penstock.gateway.apis.sse import count_events
 
 # White space alone is no text.

@@ -22,8 +22,8 @@ from penstock.core.routing.pick import (
     pick,
     pick_side,
 )
+from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.core.routing.retry import needs_budget
-from penstock.core.routing.scorers import RequestAttributes
 from penstock.gateway.admission.queue import QueueFull
 from penstock.gateway.admission.reservation import Reservation
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError

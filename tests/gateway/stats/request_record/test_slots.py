@@ -7,7 +7,7 @@ from tests.gateway.stats.recorded_requests import ENGINE, POD, USAGE
 from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.prefill_throughput import PrefillThroughput
-from penstock.core.routing.scorers import RequestAttributes
+from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.gateway.admission.reservation import Reservation
 
 

@@ -1,21 +1,25 @@
 """Which parts of a request body count as text of its prompt."""
 
-import json
-
 import pytest
 
-from penstock.core.routing.apis import CHAT, COMPLETIONS
-from penstock.gateway.apis.prompt_text import MAX_VALUES, is_text_only, prompt_text_bytes
-from penstock.gateway.apis.request import parse
+from penstock.core.routing.apis import CHAT
+from penstock.core.routing.prompt_kinds import MAX_VALUES
 
 TOOL = {"type": "function", "function": {"name": "sum", "description": "adds"}}
 CALL = {"id": "1", "function": {"name": "sum", "arguments": "{}"}}
+
+
+def text_bytes(fields):
+    return CHAT.prompt_of(fields).text_bytes
 
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
         ({}, 0),
+        ({"tools": [TOOL]}, 0),
+        ({"prompt": "abcd", "tools": [TOOL]}, 4),
+        ({"messages": [{"content": "abc"}], "prompt": "longer"}, 3),
         ({"prompt": "abcd"}, 4),
         ({"prompt": "\u00e9\ud800"}, 5),
         ({"prompt": ["ab", "cde"]}, 5),
@@ -45,13 +49,7 @@ CALL = {"id": "1", "function": {"name": "sum", "arguments": "{}"}}
     ],
 )
 def test_bytes_of_text(fields, expected):
-    assert prompt_text_bytes(fields, CHAT) == expected
-
-
-def test_blanks_between_json_values_do_not_count():
-    body = b'{"model": "chat",' + b" " * (1 << 20) + b'"prompt": "four"}'
-    call = parse(body, COMPLETIONS)
-    assert (call.prompt_bytes, call.tokens) == (4, 257)
+    assert text_bytes(fields) == expected
 
 
 class Counted(dict):
@@ -67,7 +65,7 @@ class Counted(dict):
 
 def test_number_of_tool_values_read_is_bounded():
     tools = Counted({str(number): 1 for number in range(200_000)})
-    assert prompt_text_bytes({"messages": [], "tools": [tools]}, CHAT) > 50_000
+    assert text_bytes({"messages": [], "tools": [tools]}) > 50_000
     assert tools.num_read <= 20_001
 
 
@@ -76,16 +74,16 @@ def test_calls_and_tools_of_a_request_have_one_bound():
     messages = [{"tool_calls": [{"four": "4"}]}] * 10_000
     tools = [{"type": "function"}]
     num_calls = MAX_VALUES // 4
-    assert prompt_text_bytes({"messages": messages, "tools": tools}, CHAT) == num_calls * 5
+    assert text_bytes({"messages": messages, "tools": tools}) == num_calls * 5
     few = messages[: num_calls - 1]
-    assert prompt_text_bytes({"messages": few, "tools": tools}, CHAT) == 5 * len(few) + 4 + 8
+    assert text_bytes({"messages": few, "tools": tools}) == 5 * len(few) + 4 + 8
 
 
 @pytest.mark.parametrize(
     ("prompt", "expected"), [(["a", 1], 0), ([], 0), ([None], 0), ([[1], 2], 4)]
 )
 def test_invalid_prompts(prompt, expected):
-    assert prompt_text_bytes({"prompt": prompt}, CHAT) == expected
+    assert text_bytes({"prompt": prompt}) == expected
 
 
 TEXT, IMAGE = {"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {"url": "x"}}
@@ -106,10 +104,9 @@ TEXT, IMAGE = {"type": "text", "text": "abc"}, {"type": "image_url", "image_url"
 )
 def test_text_only_content(content, expected):
     messages = [{"role": "user", "content": "first"}, {"role": "user", "content": content}]
-    body = json.dumps({"model": "chat", "messages": messages})
-    assert parse(body.encode(), CHAT).is_text_only == expected
+    assert CHAT.prompt_of({"messages": messages}).is_text_only == expected
 
 
 def test_completion_is_text_only():
-    assert is_text_only({"prompt": [1, 2, 3]}, COMPLETIONS)
-    assert is_text_only({"messages": [7, {"content": ["loose"]}]}, CHAT) is False
+    assert CHAT.prompt_of({"prompt": [1, 2, 3]}).is_text_only
+    assert CHAT.prompt_of({"messages": [7, {"content": ["loose"]}]}).is_text_only is False
