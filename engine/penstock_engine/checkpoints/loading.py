@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from penstock_engine.checkpoints.tensor_shard import ShardRange, TensorShard
-from penstock_engine.checkpoints.weights import is_looked_up, open_checkpoints, parts_of, renamed
+from penstock_engine.checkpoints.weights import LOOKED_UP, open_checkpoints, parts_of, renamed
 from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.linear_weight import Matrix, make_linear_weight
 from penstock_engine.quantization.matrix import QuantizedMatrix
@@ -52,20 +52,21 @@ def load_weights(
     dtype: torch.dtype,
     device: str,
     scheme: Scheme | None = None,
+    dense: Container[str] = LOOKED_UP,
 ) -> None:
     """Load all parameters of a model that was built on the meta device. Raises ModelError.
 
     names: parts of parameter names that differ in the checkpoint. scheme: of quantized weights; None:
     no weight is quantized. A quantized weight replaces its parameter: a LinearWeight, or a list with
     one for each expert. It is read completely and then sharded; of other tensors only the rank's part
-    is read.
+    is read. dense: last parts of the checkpoint's names of modules that are dequantized.
 
     A tensor that needs no conversion, or some rows of it, remains a view of its mapped file. Tensors
     that are copied are read through separate mappings, which end with this call: otherwise their
     pages would stay resident in addition to the copy while any view of the file exists.
     """
     with open_checkpoints(model_dir) as (persistent, temporary):
-        loader = _Loader(temporary, persistent, names, dtype, device, scheme, model.shard)
+        loader = _Loader(temporary, persistent, names, dtype, device, scheme, dense, model.shard)
         for module_name, module in list(model.named_modules()):
             for leaf, parameter in list(module.named_parameters(recurse=False)):
                 value = loader.value(f"{module_name}.{leaf}", parameter.shape)
@@ -101,6 +102,7 @@ class _Loader:
         dtype: torch.dtype,
         device: str,
         scheme: Scheme | None,
+        dense: Container[str],
         shard: WeightShards,
     ) -> None:
         """persistent: checkpoint whose mappings live as long as a view of them. temporary: checkpoint
@@ -111,15 +113,17 @@ class _Loader:
         self._dtype = dtype
         self._device = device
         self._scheme = scheme
+        self._dense = dense
         self._shard = shard
 
     def value(self, name: str, shape: torch.Size) -> torch.Tensor | nn.Module:
         """Load one parameter of the model. name, shape: of the parameter."""
-        is_here = renamed(name, self._names) in self._temporary
+        whole = renamed(name, self._names)
+        is_here = whole in self._temporary
         if len(shape) == 3 and not is_here:
             return self._stack(name, shape)
         matrices = self._local_slices(self._temporary, name, shape)
-        if is_looked_up(name.rpartition(".")[0]):
+        if whole.split(".")[-2] in self._dense:
             matrices = [m.dequantized() if isinstance(m, QuantizedMatrix) else m for m in matrices]
         if _is_quantized(matrices):
             return make_linear_weight(matrices, self._dtype, self._device)

@@ -7,7 +7,7 @@ a preflight can check files without it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,9 @@ FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 ITEM_BYTES = FLOAT_BYTES | {
     "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
 }  # fmt: skip
+
+# Modules whose rows are looked up: embeddings. They are dequantized when they are loaded.
+LOOKED_UP = frozenset({"embed_tokens"})
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -180,19 +183,20 @@ def _read_entries(entries: Mapping[str, Any]) -> tuple[dict[str, Header], int]:
 
 
 def shapes_and_bytes(
-    headers: Headers, scheme: Scheme | None, item_bytes: int
+    headers: Headers, scheme: Scheme | None, item_bytes: int, dense: Container[str] = LOOKED_UP
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
     """Shapes of the weights and their bytes in memory after loading, by name.
 
     Tensors that are neither floating-point nor read by the scheme are left out. item_bytes: size of the
-    model's dtype. Raises ModelError for a tensor that the scheme cannot read.
+    model's dtype. dense: last parts of the names of modules that are dequantized. Raises ModelError for a
+    tensor that the scheme cannot read.
     """
     stored = {} if scheme is None else scheme.describe(headers)
     shapes: dict[str, tuple[int, ...]]
     shapes = {f"{m}.weight": (s.num_outputs, s.num_inputs) for m, s in stored.items()}
     num_bytes = {
         f"{m}.weight": s.num_outputs * s.num_inputs * item_bytes
-        if is_looked_up(m)
+        if m.rpartition(".")[2] in dense
         else s.memory_bytes(item_bytes)
         for m, s in stored.items()
     }
@@ -203,11 +207,6 @@ def shapes_and_bytes(
         shapes[name] = header.shape
         num_bytes[name] = math.prod(header.shape) * item_bytes
     return shapes, num_bytes
-
-
-def is_looked_up(module: str) -> bool:
-    """Whether a module is an embedding. Its rows are looked up, so it is dequantized when it is loaded."""
-    return module.rpartition(".")[2] == "embed_tokens"
 
 
 def parts_of(name: str, names: Mapping[str, str]) -> list[str]:

@@ -109,7 +109,9 @@ class PagedModel:
             group=group,
         )
         names = shard.config.family.names
-        load_weights(model, config.model_dir, names, dtype, config.device, scheme)
+        load_weights(
+            model, config.model_dir, names, dtype, config.device, scheme, shard.config.dense_modules
+        )
         has_first_rows = shard.is_first_stage and shard.vocabulary.local.start == 0
         if has_first_rows and shard.config.tie_word_embeddings:
             warn_of_unused_head(config.model_dir, model.model.embed_tokens.weight)

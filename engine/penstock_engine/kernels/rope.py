@@ -38,7 +38,8 @@ def rope(
 ) -> None:
     """Apply rotary position embedding to q and k in place (Triton); see rope_reference.
 
-    Row strides of q, k, cos and sin may be larger than dense.
+    Row strides of q, k, cos and sin may be larger than dense. Heads may not: part of wider heads has to be
+    copied first.
     """
     num_tokens, num_heads, head_dim = q.shape
     half = cos.shape[1]

@@ -75,8 +75,10 @@ class QKV:
 class StepAttention(Protocol):
     """Grouped-query attention over one step's batch; called for one layer after another.
 
-    Modules of other kinds of attention read the batch of PagedAttention, or the spans of
-    GatheredAttention, and the slots of either.
+    A module of another kind of attention does not call it, but computes from its fields. It is a
+    GatheredAttention if operations().has_kernels is false, with the `spans` of sequences; otherwise a
+    PagedAttention, with the `batch` that a kernel reads. Both have `slots`, where the tokens of the step are
+    written to the cache.
     """
 
     def __call__(self, heads: QKV, cache: KVCache, shape: AttentionShape) -> torch.Tensor:

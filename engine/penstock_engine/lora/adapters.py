@@ -28,7 +28,7 @@ from penstock_engine.lora.lora_product import (
     Section,
     TorchRowSelection,
 )
-from penstock_engine.models.attention import weight_shapes
+from penstock_engine.models.attention import adaptable_projections, weight_shapes
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import Shard
 
@@ -72,8 +72,9 @@ class Adapters:
         self._active: OrderedDict[str, int] = OrderedDict()  # slots on the device
         self._free = list(range(max_active))
         self.targets = targets_of(shard.config)
-        kinds = (weight_shapes(layer.attention, is_packed=True) for layer in shard.config.layers)
-        adaptable = {*MLP_PRODUCTS, *(name for shapes in kinds for name in shapes)}
+        kinds = (adaptable_projections(layer.attention) for layer in shard.config.layers)
+        shapes = (weight_shapes(projections, is_packed=True) for projections in kinds)
+        adaptable = {*MLP_PRODUCTS, *(name for each in shapes for name in each)}
         for path, module in list(model.named_modules()):
             for leaf, child in list(module.named_children()):
                 if leaf in adaptable and isinstance(child, Linear):
@@ -158,7 +159,9 @@ def targets_of(config: ModelConfig) -> dict[str, tuple[int, int]]:
         mlp = {"gate_up_proj": (2 * width, hidden), "down_proj": (hidden, width)}
     targets = {}
     for index, layer in enumerate(config.layers):
-        attention = weight_shapes(layer.attention, is_packed=config.family.is_packed)
+        attention = weight_shapes(
+            adaptable_projections(layer.attention), is_packed=config.family.is_packed
+        )
         halves = (
             {"self_attn": attention} if layer.has_experts else {"self_attn": attention, "mlp": mlp}
         )

@@ -137,6 +137,7 @@ class MemoryBudget:
             num_tokens=num_tokens,
             hidden_size=self.model.hidden_size,
             intermediate_size=self.model.widest_intermediate_size,
+            attention_size=max(layer.attention.num_activations for layer in self.model.layers),
         )
 
     def _graph_bytes(self, max_model_len: int) -> int:
@@ -145,19 +146,23 @@ class MemoryBudget:
             max_num_seqs=self.limits.max_num_seqs,
             max_model_len=max_model_len,
             block_size=self.config.block_size,
-            num_layers=self.model.num_layers,
+            attention_launches=[layer.attention.num_launches for layer in self.model.layers],
             hidden_size=self.model.hidden_size,
             item_bytes=self.item_bytes,
             activation_bytes=self._activation_bytes(most_rows(self.limits.max_num_seqs)),
         )
 
 
-def activation_bytes(*, num_tokens: int, hidden_size: int, intermediate_size: int) -> int:
-    """Upper estimate of one forward pass's memory, without weights, KV cache and attention.
+def activation_bytes(
+    *, num_tokens: int, hidden_size: int, intermediate_size: int, attention_size: int
+) -> int:
+    """Upper estimate of one forward pass's memory in float32, without weights and KV cache.
 
-    Assumes twelve hidden-sized and four MLP-sized float32 tensors at a time.
+    Assumes twelve hidden-sized and four MLP-sized tensors at a time, or attention's attention_size numbers
+    of each token with three hidden-sized tensors: the residual, its input and its output.
     """
-    return 4 * num_tokens * (12 * hidden_size + 4 * intermediate_size)
+    most = max(12 * hidden_size + 4 * intermediate_size, 3 * hidden_size + attention_size)
+    return 4 * num_tokens * most
 
 
 def _mib(num_bytes: int) -> str:

@@ -54,7 +54,7 @@ def check_tensors(
     """
     gguf = find_gguf(model_dir)
     headers = read_all_headers(model_dir)
-    shapes, num_bytes = shapes_and_bytes(headers, scheme, DTYPE_BYTES[dtype])
+    shapes, num_bytes = shapes_and_bytes(headers, scheme, DTYPE_BYTES[dtype], model.dense_modules)
     source = "config.json" if gguf is None else gguf.name
     expected = checkpoint_tensors(model, parameters, shapes)
     for name, shape in expected.items():

@@ -1,13 +1,12 @@
 """Attention of a layer as data: its projections, and its part of the KV cache. Imports no torch.
 
 Memory plan, split over ranks, step cost, LoRA adapters and the check of a checkpoint are computed from
-these data, and cache tensors are allocated from them. attention_modules.py has the
-computation.
+these data, and cache tensors are allocated from them. attention_modules.py has the computation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self, get_args
 
 from penstock_engine.checkpoints.tensor_shard import ShardRange, split_heads
 from penstock_engine.checkpoints.weights import PACKED, ROW_PARALLEL
@@ -18,6 +17,10 @@ from penstock_engine.models.fields import (
     read_optional_number,
 )
 from penstock_engine.models.registry import Family
+
+# Kind of a layer, as in layer_types of config.json.
+LayerKind = Literal["full_attention", "sliding_attention"]
+KINDS: tuple[LayerKind, ...] = get_args(LayerKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,16 @@ class KVCacheSpec:
 class Projection:
     """Linear projection to heads, or from them if it is row-parallel. Ranks split it by heads.
 
-    other_size: number of inputs, or of outputs if it is row-parallel.
+    other_size: number of inputs, or of outputs if it is row-parallel. is_read_directly: whether the module
+    reads the weight itself, instead of multiplying inputs by it. Such a weight is a plain tensor: it is
+    neither quantized nor adapted.
     """
 
     name: str
     num_heads: int
     head_dim: int
     other_size: int
+    is_read_directly: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -72,6 +78,16 @@ class Projection:
 
 class AttentionConfig(Protocol):
     """Interface of a kind of attention: what memory, parallelism, cost and adapters depend on."""
+
+    @property
+    def num_activations(self) -> int:
+        """Numbers of a token that the module holds at a time, besides its input and output."""
+        ...
+
+    @property
+    def num_launches(self) -> int:
+        """Kernels that the module launches for a step."""
+        ...
 
     @property
     def rotary_head_dim(self) -> int:
@@ -116,6 +132,15 @@ class GroupedQueryAttention:
     softcap: float | None  # limits them to softcap * tanh(x / softcap); None: no limit
 
     @property
+    def num_activations(self) -> int:
+        # Queries, keys and values; the normed and the rotated queries and keys; and what is attended.
+        return 4 * (self.num_heads + self.num_kv_heads) * self.head_dim
+
+    @property
+    def num_launches(self) -> int:
+        return 6  # two products, rotary embedding, KV write, two of attention
+
+    @property
     def rotary_head_dim(self) -> int:
         return self.head_dim
 
@@ -151,19 +176,26 @@ class GroupedQueryAttention:
         )
 
 
-def weight_shapes(attention: AttentionConfig, *, is_packed: bool) -> dict[str, tuple[int, int]]:
-    """Shapes (outputs, inputs) of the projections' weights, by name. is_packed: as weights.PACKED says."""
+def adaptable_projections(attention: AttentionConfig) -> list[Projection]:
+    """Projections that an adapter can change."""
+    return [each for each in attention.projections if not each.is_read_directly]
+
+
+def weight_shapes(
+    projections: Iterable[Projection], *, is_packed: bool
+) -> dict[str, tuple[int, int]]:
+    """Shapes (outputs, inputs) of projections' weights, by name. is_packed: as weights.PACKED says."""
     packed_in = {part: packed for packed, parts in PACKED.items() for part in parts}
     shapes: dict[str, tuple[int, int]] = {}
-    for projection in attention.projections:
+    for projection in projections:
         name = packed_in.get(projection.name, projection.name) if is_packed else projection.name
         num_outputs, num_inputs = projection.shape
         shapes[name] = (shapes.get(name, (0, 0))[0] + num_outputs, num_inputs)
     return shapes
 
 
-def parse_attention(raw: Mapping[str, Any], family: Family) -> AttentionConfig:
-    """Parse the attention of a model's layers.
+def parse_attention(raw: Mapping[str, Any], family: Family) -> Mapping[LayerKind, AttentionConfig]:
+    """Parse the attention of each kind of layer that a model may have.
 
     raw: config.json with the family's defaults. Raises ModelError.
     """
@@ -173,7 +205,7 @@ def parse_attention(raw: Mapping[str, Any], family: Family) -> AttentionConfig:
         raise config_error("num_attention_heads is not a multiple of num_key_value_heads")
     hidden_size = read_count(raw, "hidden_size")
     head_dim = read_count(raw, "head_dim", hidden_size // num_heads)
-    return GroupedQueryAttention(
+    attention = GroupedQueryAttention(
         num_heads,
         num_kv_heads,
         head_dim,
@@ -182,3 +214,4 @@ def parse_attention(raw: Mapping[str, Any], family: Family) -> AttentionConfig:
         scale=read_number(raw, "query_pre_attn_scalar", head_dim) ** -0.5,
         softcap=read_optional_number(raw, "attn_logit_softcapping"),
     )
+    return dict.fromkeys(KINDS, attention)

@@ -1,16 +1,17 @@
 """Model configuration, parsed and checked from config.json or a GGUF file. Imports no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from penstock_engine.checkpoints.gguf.config import make_config
 from penstock_engine.checkpoints.gguf.file import find_gguf, read_gguf
-from penstock_engine.checkpoints.weights import PRODUCTS
+from penstock_engine.checkpoints.weights import LOOKED_UP, PRODUCTS
 from penstock_engine.core.errors import ModelError
 from penstock_engine.files.file_access import check_searchable
 from penstock_engine.files.json_reader import read_json_object
+from penstock_engine.models.attention import Projection
 from penstock_engine.models.fields import (
     config_error,
     read_count,
@@ -89,9 +90,9 @@ class ModelConfig:
         return max(chosen, self.intermediate_size)
 
     def num_adapter_parameters(self, rank: int) -> int:
-        """Number of parameters of a LoRA adapter for all projections of attention and dense MLPs."""
-        projections = (one for layer in self.layers for one in layer.attention.projections)
-        attention = sum(sum(projection.shape) for projection in projections)
+        """Number of parameters of a LoRA adapter for all products that can be adapted, without experts."""
+        adaptable = (one for one in self._projections if not one.is_read_directly)
+        attention = sum(sum(projection.shape) for projection in adaptable)
         mlp = 3 * (self.hidden_size + self.intermediate_size)
         return rank * (attention + self.num_layers * mlp)
 
@@ -109,9 +110,22 @@ class ModelConfig:
                     f"{quantization}",
                 )
             return self.quantization
-        of_attention = {one.name for layer in self.layers for one in layer.attention.projections}
-        products = {self.family.names.get(name, name) for name in (*PRODUCTS, *of_attention)}
-        return RoundToNearest(quantization, dtype, frozenset(products))
+        products = self._checkpoint_names({*PRODUCTS, *(one.name for one in self._projections)})
+        return RoundToNearest(quantization, dtype, products - self.dense_modules)
+
+    @property
+    def dense_modules(self) -> frozenset[str]:
+        """Modules that are dequantized when they are loaded: last parts of their names in the checkpoint."""
+        read = {one.name for one in self._projections if one.is_read_directly}
+        return self._checkpoint_names({*LOOKED_UP, *read})
+
+    @property
+    def _projections(self) -> list[Projection]:
+        """The projections of attention in all layers."""
+        return [one for layer in self.layers for one in layer.attention.projections]
+
+    def _checkpoint_names(self, names: Set[str]) -> frozenset[str]:
+        return frozenset(self.family.names.get(name, name) for name in names)
 
     @classmethod
     def load(cls, model_dir: Path) -> "ModelConfig":

@@ -1,15 +1,12 @@
 """Per-layer configuration: attention, its window, and whether the MLP is a mixture of experts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from penstock_engine.models.attention import AttentionConfig, parse_attention
+from penstock_engine.models.attention import AttentionConfig, LayerKind, parse_attention
 from penstock_engine.models.fields import config_error, read_count
 from penstock_engine.models.registry import WINDOW_KEYS, Family
-
-LayerKind = Literal["full_attention", "sliding_attention"]
-KINDS: tuple[LayerKind, ...] = ("full_attention", "sliding_attention")
 
 # Bound on the memory that a malicious config can take. The deepest published models have about 130.
 MAX_LAYERS = 1000
@@ -38,14 +35,14 @@ def parse_layers(raw: Mapping[str, Any], family: Family) -> tuple[LayerConfig, .
     num_layers = read_count(raw, "num_hidden_layers")
     if num_layers > MAX_LAYERS:
         raise config_error(f"num_hidden_layers must be at most {MAX_LAYERS}")
-    kinds = _given_kinds(raw, num_layers) or _kinds(raw, family, num_layers)
+    kinds = _given_kinds(raw, num_layers, attention) or _kinds(raw, family, num_layers)
     plain = raw.get("mlp_only_layers") or []
     if not isinstance(plain, list):
         raise config_error("mlp_only_layers must be a list of layer numbers")
     step = read_count(raw, "decoder_sparse_step", 1)
     return tuple(
         LayerConfig(
-            attention=attention,
+            attention=attention[kind],
             kind=kind,
             window_tokens=read_count(raw, "sliding_window")
             if kind == "sliding_attention"
@@ -56,16 +53,18 @@ def parse_layers(raw: Mapping[str, Any], family: Family) -> tuple[LayerConfig, .
     )
 
 
-def _given_kinds(raw: Mapping[str, Any], num_layers: int) -> Sequence[LayerKind] | None:
+def _given_kinds(
+    raw: Mapping[str, Any], num_layers: int, supported: Collection[LayerKind]
+) -> Sequence[LayerKind] | None:
     given = raw.get("layer_types")
     if given is None:
         return None
     if not isinstance(given, list) or len(given) != num_layers:
         raise config_error(f"layer_types must name the kind of each of the {num_layers} layers")
     for kind in given:
-        if kind not in KINDS:
+        if kind not in supported:
             raise config_error(
-                f"layer type {kind!r} is not supported; supported: {', '.join(KINDS)}"
+                f"layer type {kind!r} is not supported; supported: {', '.join(supported)}"
             )
     if "sliding_attention" in given and raw.get("sliding_window") is None:
         raise config_error("layer_types asks for sliding_attention, but sliding_window is not set")

@@ -99,7 +99,7 @@ def _layer(config: ModelConfig, layer: LayerConfig) -> Shapes:
 
 
 def _attention(config: ModelConfig, attention: AttentionConfig) -> Shapes:
-    for name, shape in weight_shapes(attention, is_packed=True).items():
+    for name, shape in weight_shapes(attention.projections, is_packed=True).items():
         yield from _linear(f"self_attn.{name}", shape, has_bias=name in config.biases)
     for name, size in attention.norms.items():
         yield from _norm(config, f"self_attn.{name}", size)

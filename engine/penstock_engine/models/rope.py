@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock_engine.models.attention import KINDS, LayerKind
 from penstock_engine.models.fields import (
     config_error,
     read_count,
@@ -11,7 +12,7 @@ from penstock_engine.models.fields import (
     read_numbers,
     read_optional_number,
 )
-from penstock_engine.models.layer import KINDS, LayerConfig, LayerKind
+from penstock_engine.models.layer import LayerConfig
 from penstock_engine.models.registry import Family
 
 # Required parameters by rope type; the lists of longrope are checked separately, with their length.

@@ -42,12 +42,12 @@ def test_a_batch_beyond_all_sizes_is_not_padded() -> None:
 def test_memory_is_counted_for_every_size() -> None:
     """The count equals the actual size of inputs and hidden states."""
     shape = {"max_model_len": MAX_LEN, "block_size": BLOCK_SIZE, "hidden_size": 8, "item_bytes": 2}
-    counted = graph_bytes(max_num_seqs=7, num_layers=0, activation_bytes=0, **shape)
+    counted = graph_bytes(max_num_seqs=7, attention_launches=[], activation_bytes=0, **shape)
     buffers = vars(DecodeBuffers(most_rows(7), MAX_LEN, BLOCK_SIZE, "cpu")).values()
     inputs = sum(b.numel() * b.itemsize for b in buffers if isinstance(b, torch.Tensor))
     assert counted == inputs + (1 + 2 + 4 + 8) * 8 * 2
-    more = graph_bytes(max_num_seqs=7, num_layers=3, activation_bytes=100, **shape)
-    assert more - counted - 100 == 4 * 3 * 12 * 64 * 2**10
+    more = graph_bytes(max_num_seqs=7, attention_launches=[6, 6, 9], activation_bytes=100, **shape)
+    assert more - counted - 100 == 4 * (12 + 12 + 15) * 64 * 2**10
 
 
 class RecordingModel:

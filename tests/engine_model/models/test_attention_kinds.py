@@ -1,48 +1,54 @@
 """A kind of attention that no family has works from its description and module: nothing else knows it.
 
-Layer 1 of 3 keeps a single vector of each token, which is key and value of all heads.
+Layer 1 of 3 has it. `model_dir` makes the edits of "An attention kind" in CONTRIBUTING.md: in attention.py,
+registry.py and attention_modules.py.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from tests.engine_model.models.latent_attention import LatentAttention, LatentModule
 from tokenizers import Tokenizer, models
-from torch import nn
 
+from penstock_engine.checkpoints.loading import load_weights
+from penstock_engine.checkpoints.weights import read_headers, shapes_and_bytes
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import BlockCopies, ScheduledSequence
+from penstock_engine.execution.graph_sizes import LAUNCH_BYTES
 from penstock_engine.execution.paged_model import PagedModel
 from penstock_engine.execution.runner_config import RunnerConfig
-from penstock_engine.kernels.torch_ops import rotate
-from penstock_engine.layers.gathered_attention import GatheredAttention
-from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.linear import Linear
-from penstock_engine.layers.parallel_group import ParallelGroup
-from penstock_engine.layers.parallel_linear import RowParallelLinear
-from penstock_engine.layers.rotary import CosSin
-from penstock_engine.lora.adapters import targets_of
+from penstock_engine.lora.adapters import Adapters, LoraLinear, targets_of
 from penstock_engine.machine.device import DeviceMemory
+from penstock_engine.memory.batch_limits import BatchLimits
+from penstock_engine.memory.budget import MemoryBudget
 from penstock_engine.memory.plan import plan_memory
-from penstock_engine.models import config as config_module
-from penstock_engine.models.attention import KVCacheSpec, Projection
+from penstock_engine.models import layer as layer_module
+from penstock_engine.models.attention import (
+    AttentionConfig,
+    KVCacheSpec,
+    parse_attention,
+)
 from penstock_engine.models.attention_modules import ATTENTION
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.models.layer import LayerConfig, parse_layers
+from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.models.parameters import checkpoint_tensors, model_parameters
-from penstock_engine.models.registry import Family
+from penstock_engine.models.registry import FAMILIES, Family
 from penstock_engine.models.shard import Layout, Shard, make_shards, unsharded
 from penstock_engine.models.step_cost import StepCostModel
 from penstock_engine.options.config import EngineConfig
+from penstock_engine.quantization.rounding import RoundToNearest
 
 BLOCK_SIZE = 4
 CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32,
+    "architectures": ["LatentForCausalLM"], "vocab_size": 64, "hidden_size": 32,
+    "layer_types": ["full_attention", "latent_attention", "full_attention"],
     "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64,
 }  # fmt: skip
@@ -52,75 +58,14 @@ NUMBERS = 2 * (2 * 2 * 8) + 12
 SCALES = 2 * (2 * 2) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
-    num_heads: int
-    hidden_size: int
-    head_dim: int = 12
-    rotary_head_dim: int = 4
-
-    @property
-    def kv(self) -> KVCacheSpec:
-        return KVCacheSpec(1, 1, self.head_dim)
-
-    @property
-    def projections(self) -> tuple[Projection, ...]:
-        return (
-            Projection("q_b_proj", self.num_heads, self.head_dim, self.hidden_size),
-            Projection("kv_a_proj", 1, self.head_dim, self.hidden_size),
-            Projection("o_proj", self.num_heads, self.head_dim, self.hidden_size),
-        )
-
-    @property
-    def norms(self) -> Mapping[str, int]:
-        return {}
-
-    @property
-    def flops_per_position(self) -> int:
-        return 4 * self.num_heads * self.head_dim
-
-    def shard(self, index: int, num_ranks: int) -> Self:
-        return replace(self, num_heads=self.num_heads // num_ranks)
-
-
-class LatentModule(nn.Module):
-    def __init__(self, shard: Shard, layer: LayerConfig, group: ParallelGroup) -> None:
-        super().__init__()
-        own = shard.attention(layer)
-        assert isinstance(own, LatentAttention)
-        hidden, width = own.hidden_size, own.num_heads * own.head_dim
-        self.q_b_proj = Linear(hidden, width, bias=False)
-        self.kv_a_proj = Linear(hidden, own.head_dim, bias=False)
-        self.o_proj = RowParallelLinear(width, hidden, bias=False, group=group)
-        self._num_heads = own.num_heads
-
-    def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: GatheredAttention
-    ) -> torch.Tensor:
-        queries = self.q_b_proj(x).view(len(x), self._num_heads, -1)
-        queries, new = rotate(queries, self.kv_a_proj(x)[:, None], *cos_sin)
-        [vectors] = cache.numbers.squeeze(3)
-        vectors.flatten(0, 1).index_copy_(0, attend.slots, new.squeeze(1))
-        mixed, first = torch.empty_like(queries), 0
-        for span in attend.spans:
-            rows = slice(first, first + span.num_tokens)
-            seen = vectors[list(span.blocks(0, BLOCK_SIZE))].flatten(0, 1)[: span.end]
-            is_hidden = torch.arange(span.end) > torch.arange(span.start, span.end)[:, None]
-            scores = torch.einsum("qhd,sd->hqs", queries[rows], seen)
-            weights = scores.masked_fill(is_hidden, -torch.inf).softmax(-1)
-            mixed[rows] = torch.einsum("hqs,sd->qhd", weights, seen)
-            first = rows.stop
-        output: torch.Tensor = self.o_proj(mixed.flatten(1))
-        return output
+def parse(raw: Mapping[str, Any], family: Family) -> Mapping[Any, AttentionConfig]:
+    return {**parse_attention(raw, family), "latent_attention": LatentAttention(4, 32)}
 
 
 @pytest.fixture
 def model_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def parse(raw: Mapping[str, Any], family: Family) -> tuple[LayerConfig, ...]:
-        first, middle, last = parse_layers(raw, family)
-        return first, replace(middle, attention=LatentAttention(4, 32)), last
-
-    monkeypatch.setattr(config_module, "parse_layers", parse)
+    monkeypatch.setattr(layer_module, "parse_attention", parse)
+    monkeypatch.setitem(FAMILIES, "LatentForCausalLM", Family())  # type: ignore[arg-type]
     monkeypatch.setitem(ATTENTION, LatentAttention, LatentModule)  # type: ignore[arg-type]
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     Tokenizer(models.WordLevel({"a": 0}, "a")).save(str(tmp_path / "tokenizer.json"))
@@ -141,9 +86,10 @@ def test_ranks_have_the_heads_of_each_layer_and_all_of_its_single_vector(model_d
         assert shard.kv_specs == [
             KVCacheSpec(2, 1, 8), KVCacheSpec(1, 1, 12), KVCacheSpec(2, 1, 8)
         ]  # fmt: skip
-        assert rows(shard, "q_b_proj") == range(24 * index, 24 * index + 24)
+        assert rows(shard, "q_b_proj") == range(20 * index, 20 * index + 20)
         assert rows(shard, "kv_a_proj") == range(12)
-        assert rows(shard, "o_proj") == range(24 * index, 24 * index + 24)
+        assert rows(shard, "kv_b_proj") == range(24 * index, 24 * index + 24)
+        assert rows(shard, "o_proj") == range(12 * index, 12 * index + 12)
     *_, stage = make_shards(config, Layout(pipeline=3))
     assert stage.kv_specs == [KVCacheSpec(2, 2, 8)]
 
@@ -183,15 +129,63 @@ def test_cost_and_adapters_follow(model_dir: Path) -> None:
     attention = "model.layers.1.self_attn"
     targets = targets_of(config)
     assert {name: sizes for name, sizes in targets.items() if name.startswith(attention)} == {
-        f"{attention}.q_b_proj": (48, 32),
+        f"{attention}.q_b_proj": (40, 32),
         f"{attention}.kv_a_proj": (12, 32),
-        f"{attention}.o_proj": (32, 48),
+        f"{attention}.o_proj": (32, 24),
     }
     assert config.num_adapter_parameters(5) == 5 * sum(map(sum, targets.values()))
     cost = StepCostModel(config, 0, 4 * NUMBERS)
     one, two = (cost.estimate([sequence(start, start + 1)]) for start in (10, 11))
-    assert two.flops - one.flops == 4 * (2 * 4 * 8 + 4 * 12)
+    assert two.flops - one.flops == 2 * 4 * 4 * 8 + 2 * 4 * (12 + 8)
     assert two.read_bytes - one.read_bytes == pytest.approx(4 * NUMBERS)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_memory_is_planned_for_wide_tensors_and_for_launches(model_dir: Path, device: str) -> None:
+    def free_bytes(attention: LatentAttention) -> int:
+        config = ModelConfig.load(model_dir)
+        layers = (replace(config.layers[1], attention=attention), config.layers[0])
+        return MemoryBudget(
+            config=EngineConfig(model_dir=model_dir, block_size=BLOCK_SIZE),
+            model=replace(config, layers=layers), device_name=device, limits=BatchLimits(8, 100),
+            memory=DeviceMemory(4 * 2**30), fixed_bytes=0, requested_kv_bytes=None, item_bytes=4,
+        ).free_bytes(64)  # fmt: skip
+
+    class ManyLaunches(LatentAttention):
+        num_launches = 10
+
+    few, many = LatentAttention(4, 32), LatentAttention(400, 32)
+    assert (few.num_activations, many.num_activations) == (156, 14_412)
+    num_tokens = 100 if device == "cpu" else 100 + 8
+    more = 3 * 32 + 14_412 - (12 * 32 + 4 * 48)
+    assert free_bytes(few) - free_bytes(many) == 4 * num_tokens * more
+    num_graphs = 0 if device == "cpu" else 4
+    assert free_bytes(few) - free_bytes(ManyLaunches(4, 32)) == num_graphs * LAUNCH_BYTES
+
+
+@pytest.mark.parametrize("is_checkpoint_quantized", [False, True])
+def test_weights_that_are_read_directly_are_plain_tensors(
+    model_dir: Path, is_checkpoint_quantized: bool
+) -> None:
+    config = ModelConfig.load(model_dir)
+    scheme = config.scheme("int8", "float32")
+    assert isinstance(scheme, RoundToNearest)
+    if is_checkpoint_quantized:
+        scheme = replace(scheme, products={"q_b_proj", "kv_b_proj"})
+    model = DecoderForCausalLM(config, max_positions=64, dtype=torch.float32, device="cpu")
+    dense = config.dense_modules
+    load_weights(model, model_dir, {}, torch.float32, "cpu", scheme, dense)
+    attention = model.model.layers[1].self_attn
+    exact = load_file(model_dir / "model.safetensors")["model.layers.1.self_attn.kv_b_proj.weight"]
+    assert not isinstance(attention.q_b_proj.weight, torch.Tensor)
+    assert torch.equal(attention.kv_b_proj.weight, exact) != is_checkpoint_quantized
+    torch.testing.assert_close(attention.kv_b_proj.weight, exact, atol=0.01, rtol=0)
+    headers = read_headers(model_dir / "model.safetensors")
+    _, num_bytes = shapes_and_bytes(headers, scheme, 4, dense)
+    assert num_bytes["model.layers.1.self_attn.kv_b_proj.weight"] == 4 * exact.numel()
+    Adapters(model, unsharded(config), "cpu", 1)
+    assert isinstance(attention.q_b_proj, LoraLinear)
+    assert isinstance(attention.kv_b_proj, Linear)
 
 
 def test_the_model_computes_a_prompt_in_parts_and_after_its_blocks_moved(model_dir: Path) -> None:
