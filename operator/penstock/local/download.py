@@ -32,22 +32,18 @@ def download(destination: Path, names: Sequence[str], say: Callable[[str], None]
 
     Raises DownloadFailed.
     """
-    try:
-        with httpx.Client(timeout=TIMEOUT, follow_redirects=True) as client:
-            for name in names:
-                if name == "etcd":
-                    say(f"downloading etcd {ETCD}")
-                    archive = f"etcd-v{ETCD}-linux-{machine()}.tar.gz"
-                    folder = f"{ETCD_RELEASES}/v{ETCD}"
-                    _unpack(client, folder, archive, "SHA256SUMS", destination / "etcd")
-                else:
-                    say(f"downloading {name} {KUBERNETES}")
-                    url = f"{KUBERNETES_RELEASES}/v{KUBERNETES}/bin/linux/{machine()}/{name}"
-                    content = _get(client, url)
-                    verify(content, _get(client, f"{url}.sha256").decode(), name)
-                    _write(destination / name, content)
-    except httpx.HTTPError as error:
-        raise _unreachable(error) from error
+    for name in names:
+        if name == "etcd":
+            say(f"downloading etcd {ETCD}")
+            archive = f"etcd-v{ETCD}-linux-{machine()}.tar.gz"
+            folder = f"{ETCD_RELEASES}/v{ETCD}"
+            download_archived(folder, archive, "SHA256SUMS", destination / "etcd")
+        else:
+            say(f"downloading {name} {KUBERNETES}")
+            url = f"{KUBERNETES_RELEASES}/v{KUBERNETES}/bin/linux/{machine()}/{name}"
+            content = _get(url)
+            verify(content, _get(f"{url}.sha256").decode(), name)
+            _write(destination / name, content)
 
 
 def download_archived(folder: str, archive: str, sums: str, binary: Path) -> None:
@@ -55,23 +51,11 @@ def download_archived(folder: str, archive: str, sums: str, binary: Path) -> Non
 
     folder: URL of the release. sums: name of its file with the checksums.
     """
-    try:
-        with httpx.Client(timeout=TIMEOUT, follow_redirects=True) as client:
-            _unpack(client, folder, archive, sums, binary)
-    except httpx.HTTPError as error:
-        raise _unreachable(error) from error
-
-
-def _unpack(client: httpx.Client, folder: str, archive: str, sums: str, binary: Path) -> None:
-    content = _get(client, f"{folder}/{archive}")
-    published = _get(client, f"{folder}/{sums}").decode()
+    content = _get(f"{folder}/{archive}")
+    published = _get(f"{folder}/{sums}").decode()
     line = next((line for line in published.splitlines() if line.endswith(archive)), "")
     verify(content, line, archive)
     _write(binary, member(content, f"/{binary.name}"))
-
-
-def _unreachable(error: httpx.HTTPError) -> DownloadFailed:
-    return DownloadFailed(f"the release site cannot be reached ({type(error).__name__})")
 
 
 def verify(content: bytes, published: str, name: str) -> None:
@@ -92,8 +76,12 @@ def member(archive: bytes, suffix: str) -> bytes:
     raise DownloadFailed(f"the archive holds no file {suffix}")
 
 
-def _get(client: httpx.Client, url: str) -> bytes:
-    answer = client.get(url)
+def _get(url: str) -> bytes:
+    try:
+        answer = httpx.get(url, timeout=TIMEOUT, follow_redirects=True)
+    except httpx.HTTPError as error:
+        cause = type(error).__name__
+        raise DownloadFailed(f"the release site cannot be reached ({cause})") from error
     if answer.status_code != 200:
         raise DownloadFailed(f"the release site answered {answer.status_code}")
     return answer.content
