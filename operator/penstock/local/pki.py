@@ -21,23 +21,11 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("penstock-local")
-        now = datetime.now(UTC)
-        self._certificate = (
-            x509.CertificateBuilder()
-            .subject_name(self._name)
-            .issuer_name(self._name)
-            .public_key(self._key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(minutes=5))
-            .not_valid_after(now + LIFETIME)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(signs_certificates=True), critical=True)
-            .add_extension(
-                x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False
-            )
-            .sign(self._key, hashes.SHA256())
-        )
-        write_private(folder / "ca.crt", _pem(self._certificate))
+        constraints = x509.BasicConstraints(ca=True, path_length=0)
+        identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        builder = self._builder(self._name, self._key, constraints)
+        certificate = builder.add_extension(identifier, critical=False)
+        write_private(folder / "ca.crt", _pem(certificate.sign(self._key, hashes.SHA256())))
 
     def issue(
         self,
@@ -49,17 +37,9 @@ class Authority:
     ) -> None:
         """Write `file`.crt and `file`.key, usable by a client and, with addresses, by a server."""
         key = ec.generate_private_key(ec.SECP256R1())
-        now = datetime.now(UTC)
+        constraints = x509.BasicConstraints(ca=False, path_length=None)
         builder = (
-            x509.CertificateBuilder()
-            .subject_name(_name(common_name, organization))
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(minutes=5))
-            .not_valid_after(now + LIFETIME)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(signs_certificates=False), critical=True)
+            self._builder(_name(common_name, organization), key, constraints)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
                 critical=False,
@@ -79,6 +59,26 @@ class Authority:
         certificate = builder.sign(self._key, hashes.SHA256())
         write_private(self._folder / f"{file}.crt", _pem(certificate))
         write_private(self._folder / f"{file}.key", _key_pem(key))
+
+    def _builder(
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        constraints: x509.BasicConstraints,
+    ) -> x509.CertificateBuilder:
+        """The parts that the authority's certificate and those that it issues have in common."""
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(minutes=5))
+            .not_valid_after(now + LIFETIME)
+            .add_extension(constraints, critical=True)
+            .add_extension(_usage(signs_certificates=constraints.ca), critical=True)
+        )
 
 
 def write_signing_key(path: Path) -> None:

@@ -8,15 +8,13 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
+from penstock.core.spec.service import Object
 from penstock.local import processes
 from penstock.local.node.environment import expand, rewrite_paths
 from penstock.local.node.probe import ProbeSpec
-
-Object = dict[str, Any]
 
 COMMANDS = "PENSTOCK_LOCAL_COMMANDS"
 TERMINATION_LOG = "/dev/termination-log"

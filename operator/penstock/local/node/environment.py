@@ -3,11 +3,9 @@
 import re
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal
-from typing import Any
 
 from penstock.core.formats.quantity import parse_quantity
-
-Object = dict[str, Any]
+from penstock.core.spec.service import Object
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 

@@ -1,9 +1,8 @@
 """Computes a pod's status from the states of its containers. No I/O."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-Object = dict[str, Any]
+from penstock.core.spec.service import Object
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from penstock.clients.kubernetes.resources import PODS
 from penstock.clients.machine.clock import unix_time
 from penstock.core.formats.timestamps import timestamp
+from penstock.core.spec.service import Object
 from penstock.errors import KubeError, NotFound
 from penstock.local.node.node import MANAGER, Node
 from penstock.local.node.podstatus import ContainerRecord, PodRecord, Terminated
 
 logger = logging.getLogger(__name__)
-
-Object = dict[str, Any]
 
 RETRY_S = 2.0
 

@@ -1,9 +1,8 @@
 """Finds pod features that this node does not support. No I/O."""
 
 from collections.abc import Iterator
-from typing import Any
 
-Object = dict[str, Any]
+from penstock.core.spec.service import Object
 
 REASON = "NotSupported"
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")

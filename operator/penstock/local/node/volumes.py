@@ -4,7 +4,6 @@ import base64
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from penstock.clients.kubernetes.client import Kube
 from penstock.clients.kubernetes.resources import (
@@ -17,10 +16,9 @@ from penstock.clients.kubernetes.resources import (
 )
 from penstock.clients.machine.clock import unix_time
 from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.spec.service import Object
 from penstock.errors import NotFound
 from penstock.local.node.environment import ConfigError, expand, field, resource
-
-Object = dict[str, Any]
 
 # Path in a volume -> content and mode.
 Files = dict[str, tuple[bytes, int]]

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from penstock.clients.kubernetes.resources import PODS
 from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.core.formats.timestamps import timestamp
+from penstock.core.spec.service import Object
 from penstock.errors import KubeError
 from penstock.local import processes
 from penstock.local.node.backoff import Backoff
@@ -25,8 +25,6 @@ from penstock.local.node.variables import Variables
 from penstock.local.node.volumes import MountError, Volumes
 
 logger = logging.getLogger(__name__)
-
-Object = dict[str, Any]
 
 RETRY_S = 2.0
 POLL_S = 0.05
