@@ -7,7 +7,7 @@ import pytest
 import typer
 from aiohttp import web
 
-from penstock.cli.options.prometheus import prometheus as server_of
+from penstock.cli.servers.operator import prometheus as server_of
 from penstock.clients.machine.clock import steady
 from penstock.clients.prometheus.promql import Server
 from penstock.clients.prometheus.scraper import PrometheusScraper

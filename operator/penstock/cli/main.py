@@ -19,73 +19,53 @@ USE = "Use"
 OPERATE = "Operate"
 DEVELOP = "Develop: generated files of the repository"
 
-# Name -> heading, module, text.
+# Name -> heading, module of this package, text.
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "demo": (
-        USE,
-        "penstock.cli.demo",
-        "Show scaling and a rollout on a local cluster, then remove it.",
-    ),
-    "local": (USE, "penstock.cli.local", "Run a real Kubernetes control plane as plain processes."),
+    "demo": (USE, "demo", "Show scaling and a rollout on a local cluster, then remove it."),
+    "local": (USE, "local", "Run a real Kubernetes control plane as plain processes."),
     "adapters": (
         USE,
-        "penstock.cli.adapters.command",
+        "adapters.command",
         "Show where LoRA adapters are loaded, their demand, and why.",
     ),
     "explain": (
         USE,
-        "penstock.cli.scaling.explain",
+        "scaling.explain",
         "Explain why a service has its number of replicas, and what would change it.",
     ),
-    "record": (
-        USE,
-        "penstock.cli.scaling.record",
-        "Record a service's scaling observations and decisions.",
-    ),
+    "record": (USE, "scaling.record", "Record a service's scaling observations and decisions."),
     "replay": (
         USE,
-        "penstock.cli.scaling.replay",
+        "scaling.replay",
         "Replay recorded decisions with the same scaling rule or another.",
     ),
-    "rollout": (
-        USE,
-        "penstock.cli.rollout.commands",
-        "Show and control the rollout of a new revision.",
-    ),
-    "simulate": (USE, "penstock.cli.simulation.scaling", "Simulate scaling or adapter placement."),
+    "rollout": (USE, "rollout.commands", "Show and control the rollout of a new revision."),
+    "simulate": (USE, "simulation.scaling", "Simulate scaling or adapter placement."),
     "simulate-rollout": (
         USE,
-        "penstock.cli.simulation.rollout",
+        "simulation.rollout",
         "Simulate canaries to measure a judge's error rates.",
     ),
     "calibrate": (
         USE,
-        "penstock.cli.simulation.calibrate",
+        "simulation.calibrate",
         "Measure a running engine and write a profile for the simulator.",
     ),
     "manifests": (
         OPERATE,
-        "penstock.cli.manifests",
+        "manifests",
         "Print the manifests that install Penstock, for kubectl apply.",
     ),
-    "gateway": (OPERATE, "penstock.cli.servers.gateway", "Run the OpenAI-compatible gateway."),
-    "operator": (OPERATE, "penstock.cli.servers.operator", "Run the operator."),
-    "chart": (DEVELOP, "penstock.cli.generated.chart", "Write the Helm chart, or check it."),
-    "crds": (
-        DEVELOP,
-        "penstock.cli.generated.crds",
-        "Write the CustomResourceDefinitions, or check them.",
-    ),
+    "gateway": (OPERATE, "servers.gateway", "Run the OpenAI-compatible gateway."),
+    "operator": (OPERATE, "servers.operator", "Run the operator."),
+    "chart": (DEVELOP, "generated.chart", "Write the Helm chart, or check it."),
+    "crds": (DEVELOP, "generated.crds", "Write the CustomResourceDefinitions, or check them."),
     "dashboards": (
         DEVELOP,
-        "penstock.cli.generated.dashboards",
+        "generated.dashboards",
         "Write the dashboards for Grafana, or check them.",
     ),
-    "docs": (
-        DEVELOP,
-        "penstock.cli.generated.docs",
-        "Write the generated reference pages, or check them.",
-    ),
+    "docs": (DEVELOP, "generated.docs", "Write the generated reference pages, or check them."),
 }
 
 
@@ -112,7 +92,7 @@ def build(wanted: str | None) -> typer.Typer:
     root = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
     root.callback()(_root)
     for name, (panel, path, text) in COMMANDS.items():
-        module = import_module(path) if name == wanted else None
+        module = import_module(f"penstock.cli.{path}") if name == wanted else None
         if module is not None and hasattr(module, "app"):
             root.add_typer(module.app, name=name, help=text, rich_help_panel=panel)
         else:

@@ -1,12 +1,12 @@
 """`penstock gateway`: runs the OpenAI-compatible gateway."""
 
 import asyncio
+from typing import Annotated
 
 import typer
 import uvicorn
 
 from penstock.cli.options.logs import LogFormatOption, LogLevelOption
-from penstock.cli.servers import gateway_options as option
 from penstock.clients.machine.logs import configure as configure_logs
 from penstock.errors import KubeError
 from penstock.gateway.server import serve
@@ -26,31 +26,110 @@ def _group() -> None:
 # that name.
 @app.command(context_settings={"auto_envvar_prefix": "PENSTOCK_GW"})
 def run(
-    host: option.Host = DEFAULT.host,
-    port: option.Port = DEFAULT.port,
-    management_port: option.ManagementPort = DEFAULT.management_port,
-    namespace: option.Namespace = DEFAULT.namespace,
-    max_connections: option.MaxConnections = DEFAULT.max_connections,
-    head_timeout_s: option.HeadTimeoutS = DEFAULT.head_timeout_s,
-    request_timeout_s: option.RequestTimeoutS = DEFAULT.request_timeout_s,
-    client_stall_timeout_s: option.ClientStallTimeoutS = DEFAULT.client_stall_timeout_s,
-    connect_timeout_s: option.ConnectTimeoutS = DEFAULT.connect_timeout_s,
-    first_byte_timeout_s: option.FirstByteTimeoutS = DEFAULT.first_byte_timeout_s,
-    between_chunks_timeout_s: option.BetweenChunksTimeoutS = DEFAULT.between_chunks_timeout_s,
-    total_timeout_s: option.TotalTimeoutS = DEFAULT.total_timeout_s,
-    wait_for_endpoint_s: option.WaitForEndpointS = DEFAULT.wait_for_endpoint_s,
-    max_waiting: option.MaxWaiting = DEFAULT.max_waiting,
-    max_attempts: option.MaxAttempts = DEFAULT.max_attempts,
-    retry_budget_fraction: option.RetryBudgetFraction = DEFAULT.retry_budget_fraction,
-    min_retries: option.MinRetries = DEFAULT.min_retries,
-    max_body_bytes: option.MaxBodyBytes = DEFAULT.max_body_bytes,
-    max_held_body_bytes: option.MaxHeldBodyBytes = DEFAULT.max_held_body_bytes,
-    max_header_bytes: option.MaxHeaderBytes = DEFAULT.max_header_bytes,
-    max_buffered_answer_bytes: option.MaxBufferedAnswerBytes = DEFAULT.max_buffered_answer_bytes,
-    max_held_answer_bytes: option.MaxHeldAnswerBytes = DEFAULT.max_held_answer_bytes,
-    drain_delay_s: option.DrainDelayS = DEFAULT.drain_delay_s,
-    drain_timeout_s: option.DrainTimeoutS = DEFAULT.drain_timeout_s,
-    access_log: option.AccessLog = DEFAULT.access_log,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = DEFAULT.host,
+    port: Annotated[int, typer.Option(help="Port for clients.")] = DEFAULT.port,
+    management_port: Annotated[
+        int, typer.Option(help="Port for probes, metrics and the operator's reads.")
+    ] = DEFAULT.management_port,
+    namespace: Annotated[
+        str | None,
+        typer.Option(help="Serve only services of this namespace. Default: all namespaces."),
+    ] = DEFAULT.namespace,
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="Maximum number of open client connections.")
+    ] = DEFAULT.max_connections,
+    head_timeout_s: Annotated[
+        float, typer.Option(min=0.01, help="Timeout for receiving a request's headers, in seconds.")
+    ] = DEFAULT.head_timeout_s,
+    request_timeout_s: Annotated[
+        float, typer.Option(min=0.01, help="Timeout for receiving a request's body, in seconds.")
+    ] = DEFAULT.request_timeout_s,
+    client_stall_timeout_s: Annotated[
+        float,
+        typer.Option(
+            min=0.01,
+            help="Timeout for a client to take each 16 KiB of its answer, in seconds.",
+        ),
+    ] = DEFAULT.client_stall_timeout_s,
+    connect_timeout_s: Annotated[
+        float, typer.Option(min=0.01, help="Timeout for connecting to an engine, in seconds.")
+    ] = DEFAULT.connect_timeout_s,
+    first_byte_timeout_s: Annotated[
+        float,
+        typer.Option(
+            min=0.01, help="Timeout for the first byte of an engine's answer, in seconds."
+        ),
+    ] = DEFAULT.first_byte_timeout_s,
+    between_chunks_timeout_s: Annotated[
+        float, typer.Option(min=0.01, help="Timeout between two chunks of a stream, in seconds.")
+    ] = DEFAULT.between_chunks_timeout_s,
+    total_timeout_s: Annotated[
+        float, typer.Option(min=0.01, help="Timeout for a whole request, in seconds.")
+    ] = DEFAULT.total_timeout_s,
+    wait_for_endpoint_s: Annotated[
+        float,
+        typer.Option(min=0, help="Maximum time that a request waits for an engine, in seconds."),
+    ] = DEFAULT.wait_for_endpoint_s,
+    max_waiting: Annotated[
+        int, typer.Option(min=0, help="Maximum number of waiting requests per service.")
+    ] = DEFAULT.max_waiting,
+    max_attempts: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Maximum number of times that an engine gets one request; 1: no retries."
+        ),
+    ] = DEFAULT.max_attempts,
+    retry_budget_fraction: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Maximum fraction of a service's requests that are retries."
+        ),
+    ] = DEFAULT.retry_budget_fraction,
+    min_retries: Annotated[
+        int, typer.Option(min=1, help="Number of retries per service that are always allowed.")
+    ] = DEFAULT.min_retries,
+    max_body_bytes: Annotated[
+        int, typer.Option(min=1, help="Maximum size of a request's body, in bytes.")
+    ] = DEFAULT.max_body_bytes,
+    max_held_body_bytes: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Maximum total size of the bodies of unanswered requests, in bytes."
+        ),
+    ] = DEFAULT.max_held_body_bytes,
+    max_header_bytes: Annotated[
+        int, typer.Option(min=1, help="Maximum size of a request's headers, in bytes.")
+    ] = DEFAULT.max_header_bytes,
+    max_buffered_answer_bytes: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Maximum size of an answer that is buffered for a retry, in bytes."
+        ),
+    ] = DEFAULT.max_buffered_answer_bytes,
+    max_held_answer_bytes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Maximum total size of buffered answers until they are sent, and of events of streams above "
+            "64 KiB, in bytes. Further ones are passed on as they arrive.",
+        ),
+    ] = DEFAULT.max_held_answer_bytes,
+    drain_delay_s: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Time after SIGTERM, in seconds, in which the unready gateway still serves.",
+        ),
+    ] = DEFAULT.drain_delay_s,
+    drain_timeout_s: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Time for running requests to finish after --drain-delay-s, in seconds."
+        ),
+    ] = DEFAULT.drain_timeout_s,
+    access_log: Annotated[
+        bool, typer.Option(help="Log a line for each request, without its texts.")
+    ] = DEFAULT.access_log,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = "info",
 ) -> None:

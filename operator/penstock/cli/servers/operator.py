@@ -1,23 +1,19 @@
 """`penstock operator`: runs the operator."""
 
 import asyncio
+import json
 import logging
 import os
 import socket
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
 from penstock.cli.options.logs import LogFormatOption, LogLevelOption
-from penstock.cli.options.network import EnginesFrom, peers
-from penstock.cli.options.prometheus import (
-    MetricsHosts,
-    PrometheusCaFile,
-    PrometheusTokenFile,
-    PrometheusUrl,
-    prometheus,
-)
 from penstock.clients.machine.logs import configure as configure_logs
+from penstock.clients.prometheus.promql import Server
 from penstock.controller.app import run as run_operator
 from penstock.controller.process.settings import Settings
 from penstock.core.manifests.allowed_pods import PodLimits
@@ -44,7 +40,12 @@ def run(
         str | None,
         typer.Option(help="Operate only services of this namespace. Default: all namespaces."),
     ] = None,
-    metrics_host: MetricsHosts = None,
+    metrics_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="HOST or HOST:PORT of a Prometheus that canaries' metric queries may use; may be repeated."
+        ),
+    ] = None,
     allow_unrestricted_templates: Annotated[
         bool,
         typer.Option(
@@ -66,10 +67,31 @@ def run(
             "NAMESPACE/NAME. Its token is not mounted. May be repeated. Default: none."
         ),
     ] = None,
-    engines_from: EnginesFrom = None,
-    prometheus_url: PrometheusUrl = None,
-    prometheus_token_file: PrometheusTokenFile = None,
-    prometheus_ca_file: PrometheusCaFile = None,
+    engines_from: Annotated[
+        str | None,
+        typer.Option(
+            help="Restrict connections to engines, by a NetworkPolicy in each namespace with services, to "
+            "gateways, operators and these peers: a JSON list, as in a NetworkPolicy's `from`. Default: no "
+            "such policies."
+        ),
+    ] = None,
+    prometheus_url: Annotated[
+        str | None,
+        typer.Option(
+            help="URL of a Prometheus that scrapes the engines, used when the operator cannot scrape them. "
+            "Default: none."
+        ),
+    ] = None,
+    prometheus_token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the bearer token of --prometheus-url, in the operator's pod."),
+    ] = None,
+    prometheus_ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the CA certificate of --prometheus-url, in the operator's pod."
+        ),
+    ] = None,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = "info",
 ) -> None:
@@ -94,3 +116,35 @@ def run(
         None if engines_from is None else peers(engines_from),
     )
     asyncio.run(run_operator(settings))
+
+
+def prometheus(url: str | None, token_file: Path | None, ca_file: Path | None) -> Server | None:
+    """Build the server from its options.
+
+    Raises BadParameter if they contradict each other, or if a token would be sent without TLS.
+    """
+    if url is None:
+        if token_file or ca_file:
+            raise typer.BadParameter(
+                "--prometheus-token-file and --prometheus-ca-file need --prometheus-url"
+            )
+        return None
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise typer.BadParameter(
+            "--prometheus-url must be http(s)://HOST[:PORT][/PATH], without a user name"
+        )
+    if token_file and parts.scheme != "https":
+        raise typer.BadParameter("--prometheus-token-file needs a --prometheus-url with https")
+    return Server(url, token_file, ca_file)
+
+
+def peers(text: str) -> tuple[dict[str, Any], ...]:
+    """Parse the option. Raises BadParameter if it is no list of objects."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise typer.BadParameter(f"--engines-from must be a JSON list of peers, not {text}")
+    return tuple(found)

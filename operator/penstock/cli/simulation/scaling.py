@@ -4,17 +4,17 @@ import json
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 import yaml
 from pydantic import ValidationError
 from rich.table import Table
 
-from penstock.cli.output.file import write_output
+from penstock.cli.output.file import require_writable, write_output
 from penstock.cli.output.terminal import make_console
 from penstock.cli.simulation import adapters as simulate_adapters
-from penstock.cli.simulation import options as option
+from penstock.core.routing.admission import Policy
 from penstock.sim import campaign, policies, scenario
 from penstock.sim.adapters import run as adapter_run
 from penstock.sim.adapters.scenario import AdapterScenario
@@ -42,28 +42,83 @@ FIGURE_FORMATS = {
 
 
 def command(
-    wanted: option.ScenarioName = "",
-    policy: option.PolicyName = "",
-    param: option.Params = None,
-    seeds: option.Seeds = 1,
-    jobs: option.Jobs = 1,
-    trace: option.Trace = None,
-    form: option.TraceFormat = "azure",
-    rate_scale: option.RateScale = 1.0,
-    from_s: option.FromS = 0.0,
-    duration_s: option.DurationS = 3600.0,
-    profile: option.Profile = None,
-    startup_s: option.StartupS = None,
-    ttft_s: option.TtftS = None,
-    tpot_s: option.TpotS = None,
-    min_replicas: option.MinReplicas = None,
-    max_replicas: option.MaxReplicas = None,
-    admission: option.Admission = None,
-    json_file: option.JsonFile = None,
-    plot: option.Plot = None,
-    capacity: option.Capacity = False,
-    show: option.ShowList = False,
-    check: option.Check = False,
+    wanted: Annotated[
+        str,
+        typer.Argument(
+            metavar="[SCENARIO]", help="Name of a shipped scenario, or a YAML or JSON file."
+        ),
+    ] = "",
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="Scaling policy; default: static. For a scenario of adapters: rules of placement, separated "
+            "by commas; default: all."
+        ),
+    ] = "",
+    param: Annotated[
+        list[str] | None,
+        typer.Option(help="Parameter of the policy as name=value; may be repeated."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of runs, with seeds from 0.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of parallel runs.")] = 1,
+    trace: Annotated[
+        Path | None, typer.Option(help="Recorded trace to simulate instead of a scenario.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="Format of the trace.")] = "azure",
+    rate_scale: Annotated[float, typer.Option(help="Factor on the trace's arrival rate.")] = 1.0,
+    from_s: Annotated[float, typer.Option(help="Start time within the trace, in seconds.")] = 0.0,
+    duration_s: Annotated[
+        float, typer.Option(help="Duration of the trace to simulate, in seconds.")
+    ] = 3600.0,
+    profile: Annotated[
+        str | None, typer.Option(help="Profile of the engine and its GPU. Default: the scenario's.")
+    ] = None,
+    startup_s: Annotated[
+        float | None,
+        typer.Option(help="Median start-up time of a pod, in seconds. Default: the scenario's."),
+    ] = None,
+    ttft_s: Annotated[
+        float | None, typer.Option(help="Objective for TTFT, in seconds. Default: the scenario's.")
+    ] = None,
+    tpot_s: Annotated[
+        float | None, typer.Option(help="Objective for TPOT, in seconds. Default: the scenario's.")
+    ] = None,
+    min_replicas: Annotated[
+        int | None, typer.Option(min=0, help="Minimum number of replicas. Default: the scenario's.")
+    ] = None,
+    max_replicas: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of replicas. Default: the scenario's.")
+    ] = None,
+    admission: Annotated[
+        Policy | None,
+        typer.Option(help="Admission policy of the gateway. Default: the scenario's."),
+    ] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--json",
+            help="File to write all results to, as JSON; - is standard output.",
+            callback=require_writable,
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to plot the run with the first seed to.", callback=require_writable
+        ),
+    ] = None,
+    capacity: Annotated[
+        bool,
+        typer.Option(
+            help="Measure the rate that one replica sustains with the scenario's requests."
+        ),
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--list", help="List scenarios, policies and profiles.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the arguments and simulate nothing.")
+    ] = False,
 ) -> None:
     """Simulate a SCENARIO or a --trace under one scaling policy, or compare rules of adapter placement."""
     if show:
