@@ -35,26 +35,24 @@ def _memory() -> Row:
     changes = f"changes({ENGINES.select(features.LORA_RESIDENT)}[{WINDOW}])"
     return Row(
         "Memory",
-        (
-            areas(
-                "Engines with the adapter",
-                "Engines that have each adapter in memory.",
-                units.Short,
-                ENGINES.sum(features.LORA_RESIDENT, "service, adapter"),
-            ),
-            series(
-                "Adapters in memory",
-                "Adapters that each engine has in memory.",
-                units.Short,
-                ENGINES.sum(features.LORA_RESIDENT, "pod"),
-            ),
-            series(
-                "Loads and evictions",
-                "How often each adapter was loaded into an engine's memory or dropped from it, within "
-                "the window of a point. Many: more adapters are in use than fit.",
-                units.Short,
-                (f"sum by (service, adapter) ({changes})", ADAPTER),
-            ),
+        areas(
+            "Engines with the adapter",
+            "Engines that have each adapter in memory.",
+            units.Short,
+            ENGINES.sum(features.LORA_RESIDENT, "service, adapter"),
+        ),
+        series(
+            "Adapters in memory",
+            "Adapters that each engine has in memory.",
+            units.Short,
+            ENGINES.sum(features.LORA_RESIDENT, "pod"),
+        ),
+        series(
+            "Loads and evictions",
+            "How often each adapter was loaded into an engine's memory or dropped from it, within "
+            "the window of a point. Many: more adapters are in use than fit.",
+            units.Short,
+            (f"sum by (service, adapter) ({changes})", ADAPTER),
         ),
     )
 
@@ -62,32 +60,30 @@ def _memory() -> Row:
 def _use() -> Row:
     return Row(
         "Use",
-        (
-            series(
-                "Requests",
-                "Requests that ended, by adapter and reason. error: the adapter could not be loaded, "
-                "or the engine failed.",
-                units.RequestsPerSecond,
-                (
-                    ENGINES.rate(features.ADAPTER_REQUESTS, "service, adapter, finished_reason"),
-                    f"{ADAPTER} {{{{finished_reason}}}}",
-                ),
+        series(
+            "Requests",
+            "Requests that ended, by adapter and reason. error: the adapter could not be loaded, "
+            "or the engine failed.",
+            units.RequestsPerSecond,
+            (
+                ENGINES.rate(features.ADAPTER_REQUESTS, "service, adapter, finished_reason"),
+                f"{ADAPTER} {{{{finished_reason}}}}",
             ),
-            series(
-                "Tokens",
-                "Prompt and generated tokens of requests that ended, by adapter.",
-                units.CountsPerSecond,
-                (
-                    ENGINES.rate(features.ADAPTER_TOKENS, "service, adapter, kind"),
-                    f"{ADAPTER} {{{{kind}}}}",
-                ),
+        ),
+        series(
+            "Tokens",
+            "Prompt and generated tokens of requests that ended, by adapter.",
+            units.CountsPerSecond,
+            (
+                ENGINES.rate(features.ADAPTER_TOKENS, "service, adapter, kind"),
+                f"{ADAPTER} {{{{kind}}}}",
             ),
-            series(
-                "Requests that wait for an adapter",
-                "Requests that engines put off, as no more adapters fit into a step or into memory.",
-                units.Short,
-                ENGINES.sum(engine.WAITING_BY_REASON, "service", 'reason="deferred"'),
-            ),
+        ),
+        series(
+            "Requests that wait for an adapter",
+            "Requests that engines put off, as no more adapters fit into a step or into memory.",
+            units.Short,
+            ENGINES.sum(engine.WAITING_BY_REASON, "service", 'reason="deferred"'),
         ),
     )
 
@@ -98,39 +94,37 @@ def _on_demand() -> Row:
     requests = SERVICES.rate(gateway.ADAPTER_REQUESTS, by)
     return Row(
         "Loads on demand",
-        (
-            series(
-                "Requests at gateways",
-                "Requests that arrived for each adapter.",
-                units.RequestsPerSecond,
-                (requests, ADAPTER),
-            ),
-            fractions(
-                "Requests without a copy",
-                "Share of the requests for each adapter that found it in no engine's memory and waited for a "
-                "load. Higher: more adapters are in use than fit.",
-                (ratio(misses, requests), ADAPTER),
-            ),
-            series(
-                "Requests that wait for a load",
-                "Requests that wait at gateways for an adapter to be loaded.",
-                units.Short,
-                SERVICES.sum(gateway.ADAPTER_WAITING, by),
-            ),
-            series(
-                "Failed loads",
-                "Loads on demand that failed. The gateways' logs and the status of the LoraAdapter have the "
-                "reasons.",
-                units.CountsPerSecond,
-                SERVICES.rate(gateway.ADAPTER_LOAD_FAILURES, by),
-            ),
-            series(
-                "Time of a load",
-                "Time of the loads that requests waited for: median and 95th percentile.",
-                units.Seconds,
-                (SERVICES.quantile(0.5, gateway.ADAPTER_LOAD_S, "service"), "{{service}} median"),
-                (SERVICES.quantile(0.95, gateway.ADAPTER_LOAD_S, "service"), "{{service}} p95"),
-            ),
+        series(
+            "Requests at gateways",
+            "Requests that arrived for each adapter.",
+            units.RequestsPerSecond,
+            (requests, ADAPTER),
+        ),
+        fractions(
+            "Requests without a copy",
+            "Share of the requests for each adapter that found it in no engine's memory and waited for a "
+            "load. Higher: more adapters are in use than fit.",
+            (ratio(misses, requests), ADAPTER),
+        ),
+        series(
+            "Requests that wait for a load",
+            "Requests that wait at gateways for an adapter to be loaded.",
+            units.Short,
+            SERVICES.sum(gateway.ADAPTER_WAITING, by),
+        ),
+        series(
+            "Failed loads",
+            "Loads on demand that failed. The gateways' logs and the status of the LoraAdapter have the "
+            "reasons.",
+            units.CountsPerSecond,
+            SERVICES.rate(gateway.ADAPTER_LOAD_FAILURES, by),
+        ),
+        series(
+            "Time of a load",
+            "Time of the loads that requests waited for: median and 95th percentile.",
+            units.Seconds,
+            (SERVICES.quantile(0.5, gateway.ADAPTER_LOAD_S, "service"), "{{service}} median"),
+            (SERVICES.quantile(0.95, gateway.ADAPTER_LOAD_S, "service"), "{{service}} p95"),
         ),
     )
 
@@ -139,38 +133,36 @@ def _versions() -> Row:
     by, by_test = "service, adapter", "service, adapter, metric"
     return Row(
         "Rollouts of versions",
-        (
-            states(
-                "Phase of the rollout",
-                "Phase of the adapters whose version is being rolled out. Nothing: no rollout runs.",
-                {phase: phase_color(phase) for phase in PHASES},
-                SERVICES.state(operator_adapters.ADAPTER_ROLLOUT_PHASE, by, "phase", tuple(PHASES)),
-            ),
-            fractions(
-                "Requests for the new version",
-                "Fraction of the requests for the adapter that its new version receives.",
-                SERVICES.max(operator_adapters.ADAPTER_CANARY_WEIGHT, by),
-            ),
-            logarithmic(
-                series(
-                    "Evidence against the new version",
-                    "e-value of each test. At 1 there is none.",
-                    units.Short,
-                    SERVICES.max(operator_adapters.ADAPTER_CANARY_E_VALUE, by_test),
-                )
-            ),
+        states(
+            "Phase of the rollout",
+            "Phase of the adapters whose version is being rolled out. Nothing: no rollout runs.",
+            {phase: phase_color(phase) for phase in PHASES},
+            SERVICES.state(operator_adapters.ADAPTER_ROLLOUT_PHASE, by, "phase", tuple(PHASES)),
+        ),
+        fractions(
+            "Requests for the new version",
+            "Fraction of the requests for the adapter that its new version receives.",
+            SERVICES.max(operator_adapters.ADAPTER_CANARY_WEIGHT, by),
+        ),
+        logarithmic(
             series(
-                "Effect of the new version",
-                "Estimated increase against the version that serves: relative for times and lengths, "
-                "absolute for fractions of requests.",
-                units.PercentUnit,
-                SERVICES.max(operator_adapters.ADAPTER_CANARY_EFFECT, by_test),
-            ),
-            series(
-                "Requests compared",
-                "Requests that each test has counted, for the new version and for the one that serves.",
+                "Evidence against the new version",
+                "e-value of each test. At 1 there is none.",
                 units.Short,
-                SERVICES.max(operator_adapters.ADAPTER_CANARY_SAMPLES, f"{by_test}, arm"),
-            ),
+                SERVICES.max(operator_adapters.ADAPTER_CANARY_E_VALUE, by_test),
+            )
+        ),
+        series(
+            "Effect of the new version",
+            "Estimated increase against the version that serves: relative for times and lengths, "
+            "absolute for fractions of requests.",
+            units.PercentUnit,
+            SERVICES.max(operator_adapters.ADAPTER_CANARY_EFFECT, by_test),
+        ),
+        series(
+            "Requests compared",
+            "Requests that each test has counted, for the new version and for the one that serves.",
+            units.Short,
+            SERVICES.max(operator_adapters.ADAPTER_CANARY_SAMPLES, f"{by_test}, arm"),
         ),
     )

@@ -15,12 +15,11 @@ from penstock.observability.dashboards.variables import Variable
 TAG = "penstock"
 
 
-@dataclass(frozen=True, slots=True)
 class Row:
     """Panels below a headline."""
 
-    title: str
-    panels: Sequence[Panel]
+    def __init__(self, title: str, *panels: Panel) -> None:
+        self.title, self.panels = title, panels
 
 
 @dataclass(frozen=True, slots=True)

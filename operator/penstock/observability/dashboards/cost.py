@@ -40,37 +40,32 @@ def _over_time() -> Row:
     )
     return Row(
         "Over time",
-        (
-            areas(
-                "Price per hour",
-                f"Price of the engine pods by variant: {PRICES}.",
-                "none",
-                SERVICES.sum(operator.PRICE_PER_HOUR, "service, variant"),
-            ),
-            areas(
-                "Accelerators",
-                "Accelerators that the engine pods hold, by kind and variant.",
-                units.Short,
-                SERVICES.sum(operator.ACCELERATORS, "service, variant, accelerator"),
-            ),
-            series(
-                "Money per 1000 tokens",
-                "Price of the engine pods over the tokens of the last 5 minutes: prompt and output "
-                "together, and output alone.",
-                "none",
-                (ratio(price, f"({tokens})"), "{{service}} all tokens"),
-                (ratio(price, f"({output})"), "{{service}} output tokens"),
-            ),
-            series(
-                "Tokens",
-                "Tokens of finished requests, as the gateways counted them.",
-                units.CountsPerSecond,
-                (
-                    _tokens("service, kind", window="$__rate_interval"),
-                    "{{service}} {{kind}}",
-                ),
-            ).span(24),
+        areas(
+            "Price per hour",
+            f"Price of the engine pods by variant: {PRICES}.",
+            "none",
+            SERVICES.sum(operator.PRICE_PER_HOUR, "service, variant"),
         ),
+        areas(
+            "Accelerators",
+            "Accelerators that the engine pods hold, by kind and variant.",
+            units.Short,
+            SERVICES.sum(operator.ACCELERATORS, "service, variant, accelerator"),
+        ),
+        series(
+            "Money per 1000 tokens",
+            "Price of the engine pods over the tokens of the last 5 minutes: prompt and output "
+            "together, and output alone.",
+            "none",
+            (ratio(price, f"({tokens})"), "{{service}} all tokens"),
+            (ratio(price, f"({output})"), "{{service}} output tokens"),
+        ),
+        series(
+            "Tokens",
+            "Tokens of finished requests, as the gateways counted them.",
+            units.CountsPerSecond,
+            (_tokens("service, kind", window="$__rate_interval"), "{{service}} {{kind}}"),
+        ).span(24),
     )
 
 
@@ -79,22 +74,20 @@ def _totals() -> Row:
     tokens = f"sum by (service) (increase({SERVICES.select(gateway.TOKENS_TOTAL)}[{RANGE}])) / {PER_TOKENS}"
     return Row(
         "In the time of the dashboard",
-        (
-            number(
-                "Accelerator hours",
-                "Number of accelerators times the hours that pods held them.",
-                units.Hours,
-                (
-                    _hours(SERVICES.sum(operator.ACCELERATORS, "service, accelerator")),
-                    "{{service}} {{accelerator}}",
-                ),
+        number(
+            "Accelerator hours",
+            "Number of accelerators times the hours that pods held them.",
+            units.Hours,
+            (
+                _hours(SERVICES.sum(operator.ACCELERATORS, "service, accelerator")),
+                "{{service}} {{accelerator}}",
             ),
-            number("Money", f"Sum of the prices: {PRICES}.", "none", (spent, "{{service}}")),
-            number(
-                "Money per 1000 tokens, all the time",
-                "Money over the tokens of finished requests, prompt and output.",
-                "none",
-                (ratio(spent, f"({tokens})"), "{{service}}"),
-            ),
+        ),
+        number("Money", f"Sum of the prices: {PRICES}.", "none", (spent, "{{service}}")),
+        number(
+            "Money per 1000 tokens, all the time",
+            "Money over the tokens of finished requests, prompt and output.",
+            "none",
+            (ratio(spent, f"({tokens})"), "{{service}}"),
         ),
     )

@@ -10,7 +10,7 @@ from penstock_engine.contract import metric_specs as engine
 
 
 def requests() -> Row:
-    return Row("Requests", (*_times(), *_load()))
+    return Row("Requests", *_times(), *_load())
 
 
 def _times() -> tuple[Panel, ...]:
@@ -79,37 +79,35 @@ def _load() -> tuple[Panel, ...]:
 def answers() -> Row:
     return Row(
         "How requests ended",
-        (
-            series(
-                "Finished requests",
-                "Requests that ended, by reason.",
-                units.RequestsPerSecond,
-                rate_by(engine.REQUEST_SUCCESS, "finished_reason"),
-            ),
-            series(
-                "Timeouts",
-                "Requests whose deadline passed, by the phase that they were in.",
-                units.RequestsPerSecond,
-                rate_by(engine.REQUEST_TIMEOUTS, "phase"),
-            ),
-            series(
-                "Refused and corrupted",
-                "Requests refused before they were queued, and requests with NaN in their logits.",
-                units.RequestsPerSecond,
-                ENGINES.rate(engine.ADMISSION_REJECTIONS, "service, reason"),
-                (ENGINES.rate(engine.CORRUPTED, "service"), "{{service}} corrupted"),
-            ),
-            series(
-                "Structured answers",
-                "Answers that a grammar constrains: complete, cut off (incomplete) or failed.",
-                units.RequestsPerSecond,
-                rate_by(engine.STRUCTURED_ANSWERS, "outcome"),
-            ).span(12),
-            series(
-                "Tool calls that cannot be parsed",
-                "Answers with text that begins like a tool call and is none that the request allows.",
-                units.RequestsPerSecond,
-                ENGINES.rate(engine.TOOL_PARSE_FAILURES, "service"),
-            ).span(12),
+        series(
+            "Finished requests",
+            "Requests that ended, by reason.",
+            units.RequestsPerSecond,
+            rate_by(engine.REQUEST_SUCCESS, "finished_reason"),
         ),
+        series(
+            "Timeouts",
+            "Requests whose deadline passed, by the phase that they were in.",
+            units.RequestsPerSecond,
+            rate_by(engine.REQUEST_TIMEOUTS, "phase"),
+        ),
+        series(
+            "Refused and corrupted",
+            "Requests refused before they were queued, and requests with NaN in their logits.",
+            units.RequestsPerSecond,
+            ENGINES.rate(engine.ADMISSION_REJECTIONS, "service, reason"),
+            (ENGINES.rate(engine.CORRUPTED, "service"), "{{service}} corrupted"),
+        ),
+        series(
+            "Structured answers",
+            "Answers that a grammar constrains: complete, cut off (incomplete) or failed.",
+            units.RequestsPerSecond,
+            rate_by(engine.STRUCTURED_ANSWERS, "outcome"),
+        ).span(12),
+        series(
+            "Tool calls that cannot be parsed",
+            "Answers with text that begins like a tool call and is none that the request allows.",
+            units.RequestsPerSecond,
+            ENGINES.rate(engine.TOOL_PARSE_FAILURES, "service"),
+        ).span(12),
     )

@@ -25,7 +25,7 @@ def board() -> Board:
 
 
 def _requests() -> Row:
-    return Row("Requests", (*_responses(), *_load()))
+    return Row("Requests", *_responses(), *_load())
 
 
 def _responses() -> tuple[Panel, ...]:
@@ -82,7 +82,7 @@ def _load() -> tuple[Panel, ...]:
 
 
 def _time() -> Row:
-    return Row("Time", (*_durations(), *_ended_early()))
+    return Row("Time", *_durations(), *_ended_early())
 
 
 def _durations() -> tuple[Panel, ...]:
@@ -139,35 +139,33 @@ def _ended_early() -> tuple[Panel, ...]:
 def _endpoints() -> Row:
     return Row(
         "Endpoints",
-        (
-            areas(
-                "Endpoints by state",
-                "Engine pods as the gateways see them, as a mean over the gateways. ejected: left out "
-                "after consecutive failures. unready: they take no new requests.",
-                units.Short,
-                (
-                    f"avg by (service, state) ({SERVICES.select(metrics.ENDPOINTS)})",
-                    "{{service}} {{state}}",
-                ),
+        areas(
+            "Endpoints by state",
+            "Engine pods as the gateways see them, as a mean over the gateways. ejected: left out "
+            "after consecutive failures. unready: they take no new requests.",
+            units.Short,
+            (
+                f"avg by (service, state) ({SERVICES.select(metrics.ENDPOINTS)})",
+                "{{service}} {{state}}",
             ),
-            series(
-                "Ejections",
-                "Endpoints that were left out after consecutive failures, since the gateways started.",
-                units.Short,
-                SERVICES.sum(metrics.EJECTIONS, "service"),
-            ),
-            series(
-                "Retries",
-                "Attempts at another engine, by the failure of the attempt before.",
-                units.EventsPerSecond,
-                SERVICES.rate(metrics.RETRIES, "service, reason"),
-            ),
+        ),
+        series(
+            "Ejections",
+            "Endpoints that were left out after consecutive failures, since the gateways started.",
+            units.Short,
+            SERVICES.sum(metrics.EJECTIONS, "service"),
+        ),
+        series(
+            "Retries",
+            "Attempts at another engine, by the failure of the attempt before.",
+            units.EventsPerSecond,
+            SERVICES.rate(metrics.RETRIES, "service, reason"),
         ),
     )
 
 
 def _processes() -> Row:
-    return Row("Gateway processes", (*_work(), *_watching()))
+    return Row("Gateway processes", *_work(), *_watching())
 
 
 def _work() -> tuple[Panel, ...]:

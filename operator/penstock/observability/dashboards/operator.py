@@ -23,7 +23,7 @@ def board() -> Board:
 
 
 def _work() -> Row:
-    return Row("Work", (*_reconciles(), *_loops()))
+    return Row("Work", *_reconciles(), *_loops())
 
 
 def _reconciles() -> tuple[Panel, ...]:
@@ -80,37 +80,32 @@ def _loops() -> tuple[Panel, ...]:
 def _api() -> Row:
     return Row(
         "API server",
-        (
-            series(
-                "Requests",
-                "Requests to the API server by verb and HTTP status, without those of Kopf.",
-                units.RequestsPerSecond,
-                PROCESSES.rate(metrics.API_REQUESTS, "verb, code"),
-            ),
-            series(
-                "Time of a request, p95",
-                "Time until the API server's response began.",
-                units.Seconds,
-                PROCESSES.quantile(0.95, metrics.API_REQUEST_S, "verb"),
-            ),
-            series(
-                "Watches",
-                "Events from watches, and watches that were started again.",
-                units.EventsPerSecond,
-                (PROCESSES.rate(metrics.WATCH_EVENTS, "pod"), f"{POD} events"),
-                (
-                    PROCESSES.rate(metrics.WATCH_RESTARTS, "resource"),
-                    "watch of {{resource}} again",
-                ),
-            ),
-            series(
-                "Time until credentials expire",
-                "Time until a credential for the API server expires.",
-                units.Seconds,
-                (
-                    f"{PROCESSES.max(metrics.CREDENTIAL_EXPIRY, 'pod, credential')} - time()",
-                    f"{POD} {{{{credential}}}}",
-                ),
-            ).span(24),
+        series(
+            "Requests",
+            "Requests to the API server by verb and HTTP status, without those of Kopf.",
+            units.RequestsPerSecond,
+            PROCESSES.rate(metrics.API_REQUESTS, "verb, code"),
         ),
+        series(
+            "Time of a request, p95",
+            "Time until the API server's response began.",
+            units.Seconds,
+            PROCESSES.quantile(0.95, metrics.API_REQUEST_S, "verb"),
+        ),
+        series(
+            "Watches",
+            "Events from watches, and watches that were started again.",
+            units.EventsPerSecond,
+            (PROCESSES.rate(metrics.WATCH_EVENTS, "pod"), f"{POD} events"),
+            (PROCESSES.rate(metrics.WATCH_RESTARTS, "resource"), "watch of {{resource}} again"),
+        ),
+        series(
+            "Time until credentials expire",
+            "Time until a credential for the API server expires.",
+            units.Seconds,
+            (
+                f"{PROCESSES.max(metrics.CREDENTIAL_EXPIRY, 'pod, credential')} - time()",
+                f"{POD} {{{{credential}}}}",
+            ),
+        ).span(24),
     )

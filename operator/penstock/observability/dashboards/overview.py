@@ -46,7 +46,7 @@ def objective(name: str) -> tuple[str, str]:
 
 
 def _objectives() -> Row:
-    return Row("Objectives", (*_latencies(), *_attainment()))
+    return Row("Objectives", *_latencies(), *_attainment())
 
 
 def _latencies() -> tuple[Panel, ...]:
@@ -111,7 +111,7 @@ def _attainment() -> tuple[Panel, ...]:
 
 
 def _traffic() -> Row:
-    return Row("Traffic", (*_requests(), *_use()))
+    return Row("Traffic", *_requests(), *_use())
 
 
 def _requests() -> tuple[Panel, ...]:
@@ -175,21 +175,19 @@ def _replicas() -> Row:
     )
     return Row(
         "Replicas",
-        (
-            areas(
-                "Replicas by state",
-                "Engine pods: ready, starting (created and not ready) and missing (requested by a "
-                "Deployment and not created).",
-                units.Short,
-                (ready, "{{service}} ready"),
-                (f"{running} - {ready}", "{{service}} starting"),
-                (f"clamp_min({provisioned} - {running}, 0)", "{{service}} missing"),
-            ).span(16),
-            series(
-                "Replicas by revision",
-                "Ready engine pods of each revision.",
-                units.Short,
-                SERVICES.sum(operator.READY_REPLICAS, "service, revision"),
-            ),
+        areas(
+            "Replicas by state",
+            "Engine pods: ready, starting (created and not ready) and missing (requested by a "
+            "Deployment and not created).",
+            units.Short,
+            (ready, "{{service}} ready"),
+            (f"{running} - {ready}", "{{service}} starting"),
+            (f"clamp_min({provisioned} - {running}, 0)", "{{service}} missing"),
+        ).span(16),
+        series(
+            "Replicas by revision",
+            "Ready engine pods of each revision.",
+            units.Short,
+            SERVICES.sum(operator.READY_REPLICAS, "service, revision"),
         ),
     )

@@ -66,31 +66,29 @@ def _progress() -> Row:
     phase = SERVICES.state(operator.ROLLOUT_PHASE, "service", "phase", tuple(PHASES))
     return Row(
         "Progress",
-        (
-            states(
-                "Phase",
-                "Phase of the rollout. docs/reference/rollout-phases.md says what each one means.",
-                {phase: phase_color(phase) for phase in PHASES},
-                (phase, "{{service}}"),
-            ),
-            fractions(
-                "Traffic",
-                "Fraction of the traffic that each revision receives. Control: pods of the stable "
-                "revision that the canary is compared with.",
-                SERVICES.max(operator.TRAFFIC_WEIGHT, "service, revision, cohort"),
-            ),
-            series(
-                "Ready replicas",
-                "Ready engine pods of each revision.",
-                units.Short,
-                SERVICES.sum(operator.READY_REPLICAS, BY_REVISION),
-            ),
-            series(
-                "Requests at engines",
-                "Requests in flight at the engines of each revision.",
-                units.Short,
-                SERVICES.sum(gateway.IN_FLIGHT, BY_REVISION),
-            ),
+        states(
+            "Phase",
+            "Phase of the rollout. docs/reference/rollout-phases.md says what each one means.",
+            {phase: phase_color(phase) for phase in PHASES},
+            (phase, "{{service}}"),
+        ),
+        fractions(
+            "Traffic",
+            "Fraction of the traffic that each revision receives. Control: pods of the stable "
+            "revision that the canary is compared with.",
+            SERVICES.max(operator.TRAFFIC_WEIGHT, "service, revision, cohort"),
+        ),
+        series(
+            "Ready replicas",
+            "Ready engine pods of each revision.",
+            units.Short,
+            SERVICES.sum(operator.READY_REPLICAS, BY_REVISION),
+        ),
+        series(
+            "Requests at engines",
+            "Requests in flight at the engines of each revision.",
+            units.Short,
+            SERVICES.sum(gateway.IN_FLIGHT, BY_REVISION),
         ),
     )
 
@@ -100,27 +98,25 @@ def _comparison() -> Row:
     failed = SERVICES.rate(gateway.RESPONSES, BY_REVISION, 'code=~"5.."')
     return Row(
         "Canary and stable",
-        (
-            series(
-                "Time to the first token, p95",
-                "From a request's arrival at the gateway to the first byte of its response, with the "
-                "objective.",
-                units.Seconds,
-                SERVICES.quantile(0.95, gateway.FIRST_BYTE_S, BY_REVISION),
-                objective("ttft"),
-            ),
-            series(
-                "Time per output token, p95",
-                "Mean time between the tokens of a stream.",
-                units.Seconds,
-                SERVICES.quantile(0.95, gateway.TPOT_S, BY_REVISION),
-                objective("tpot"),
-            ),
-            fractions(
-                "Failed responses",
-                "Fraction of the responses with a 5xx status.",
-                (ratio(or_zero(failed, responses), responses), REVISION),
-            ),
+        series(
+            "Time to the first token, p95",
+            "From a request's arrival at the gateway to the first byte of its response, with the "
+            "objective.",
+            units.Seconds,
+            SERVICES.quantile(0.95, gateway.FIRST_BYTE_S, BY_REVISION),
+            objective("ttft"),
+        ),
+        series(
+            "Time per output token, p95",
+            "Mean time between the tokens of a stream.",
+            units.Seconds,
+            SERVICES.quantile(0.95, gateway.TPOT_S, BY_REVISION),
+            objective("tpot"),
+        ),
+        fractions(
+            "Failed responses",
+            "Fraction of the responses with a 5xx status.",
+            (ratio(or_zero(failed, responses), responses), REVISION),
         ),
     )
 
@@ -128,42 +124,37 @@ def _comparison() -> Row:
 def _evidence() -> Row:
     return Row(
         "Evidence",
-        (
-            logarithmic(
-                series(
-                    "e-value",
-                    "Evidence that the canary is worse, by test. At 1 there is none. A test rejects the "
-                    "canary when its value reaches one over its share of spec.rollout.canary.alpha.",
-                    units.Short,
-                    SERVICES.max(operator.CANARY_E_VALUE, BY_TEST),
-                )
-            ),
+        logarithmic(
             series(
-                "Effect with bounds",
-                "Estimated increase on the canary, between its confidence bounds: relative for times "
-                "and lengths, absolute for fractions of requests.",
-                units.PercentUnit,
-                SERVICES.max(operator.CANARY_EFFECT, BY_TEST),
-                (
-                    SERVICES.max(operator.CANARY_EFFECT_BOUND, f"{BY_TEST}, bound"),
-                    f"{TEST} {{{{bound}}}}",
-                ),
-            ).axis_soft_min(-0.1),
-            series(
-                "Samples",
-                "Requests that each test has counted, on the canary and on its control.",
+                "e-value",
+                "Evidence that the canary is worse, by test. At 1 there is none. A test rejects the "
+                "canary when its value reaches one over its share of spec.rollout.canary.alpha.",
                 units.Short,
-                (
-                    SERVICES.max(operator.CANARY_SAMPLES, f"{BY_TEST}, arm"),
-                    f"{TEST} {{{{arm}}}}",
-                ),
+                SERVICES.max(operator.CANARY_E_VALUE, BY_TEST),
+            )
+        ),
+        series(
+            "Effect with bounds",
+            "Estimated increase on the canary, between its confidence bounds: relative for times "
+            "and lengths, absolute for fractions of requests.",
+            units.PercentUnit,
+            SERVICES.max(operator.CANARY_EFFECT, BY_TEST),
+            (
+                SERVICES.max(operator.CANARY_EFFECT_BOUND, f"{BY_TEST}, bound"),
+                f"{TEST} {{{{bound}}}}",
             ),
-            states(
-                "Gates",
-                "State of the metric gates and of the evaluation Job of the spec.",
-                _GATES,
-                SERVICES.state(operator.CANARY_GATE, "service, gate", "state", tuple(_GATES)),
-            ),
+        ).axis_soft_min(-0.1),
+        series(
+            "Samples",
+            "Requests that each test has counted, on the canary and on its control.",
+            units.Short,
+            (SERVICES.max(operator.CANARY_SAMPLES, f"{BY_TEST}, arm"), f"{TEST} {{{{arm}}}}"),
+        ),
+        states(
+            "Gates",
+            "State of the metric gates and of the evaluation Job of the spec.",
+            _GATES,
+            SERVICES.state(operator.CANARY_GATE, "service, gate", "state", tuple(_GATES)),
         ),
     )
 
@@ -171,22 +162,20 @@ def _evidence() -> Row:
 def _mirror() -> Row:
     return Row(
         "Mirrored requests",
-        (
-            series(
-                "Copies",
-                "Copies of requests whose responses no client sees. dropped: a limit was reached, or "
-                "there was no engine.",
-                units.RequestsPerSecond,
-                (
-                    SERVICES.rate(gateway.MIRRORED_REQUESTS, "service, revision, outcome"),
-                    f"{REVISION} {{{{outcome}}}}",
-                ),
-            ).span(12),
-            series(
-                "Time to the first byte of copies, p95",
-                "From sending a copy to an engine to the first byte of its response.",
-                units.Seconds,
-                SERVICES.quantile(0.95, gateway.MIRRORED_FIRST_BYTE_S, BY_REVISION),
-            ).span(12),
-        ),
+        series(
+            "Copies",
+            "Copies of requests whose responses no client sees. dropped: a limit was reached, or "
+            "there was no engine.",
+            units.RequestsPerSecond,
+            (
+                SERVICES.rate(gateway.MIRRORED_REQUESTS, "service, revision, outcome"),
+                f"{REVISION} {{{{outcome}}}}",
+            ),
+        ).span(12),
+        series(
+            "Time to the first byte of copies, p95",
+            "From sending a copy to an engine to the first byte of its response.",
+            units.Seconds,
+            SERVICES.quantile(0.95, gateway.MIRRORED_FIRST_BYTE_S, BY_REVISION),
+        ).span(12),
     )

@@ -48,7 +48,7 @@ def board() -> Board:
 
 
 def _decisions() -> Row:
-    return Row("Decisions", (*_last_decision(), *_steps()))
+    return Row("Decisions", *_last_decision(), *_steps())
 
 
 def _last_decision() -> tuple[Panel, ...]:
@@ -116,7 +116,7 @@ def _steps() -> tuple[Panel, ...]:
 
 
 def _inputs() -> Row:
-    return Row("Inputs of decisions", (*_load(), *_limits()))
+    return Row("Inputs of decisions", *_load(), *_limits())
 
 
 def _load() -> tuple[Panel, ...]:
@@ -175,21 +175,19 @@ def _limits() -> tuple[Panel, ...]:
 def _starts() -> Row:
     return Row(
         "Start-up of engines",
-        (
-            series(
-                "Longest wait for an engine",
-                "Longest time for which one of the engine pods has not been ready.",
-                units.Seconds,
-                SERVICES.max(operator.UNREADY_S, "service"),
-            ).span(12),
-            series(
-                "Phases of the start",
-                "Time that each phase of an engine's start took, as a mean over the engines.",
-                units.Seconds,
-                (
-                    f"avg by (service, phase) ({SERVICES.select(engine.STARTUP_SECONDS)})",
-                    "{{service}} {{phase}}",
-                ),
-            ).span(12),
-        ),
+        series(
+            "Longest wait for an engine",
+            "Longest time for which one of the engine pods has not been ready.",
+            units.Seconds,
+            SERVICES.max(operator.UNREADY_S, "service"),
+        ).span(12),
+        series(
+            "Phases of the start",
+            "Time that each phase of an engine's start took, as a mean over the engines.",
+            units.Seconds,
+            (
+                f"avg by (service, phase) ({SERVICES.select(engine.STARTUP_SECONDS)})",
+                "{{service}} {{phase}}",
+            ),
+        ).span(12),
     )
