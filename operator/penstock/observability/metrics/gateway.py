@@ -12,7 +12,9 @@ from penstock.observability.metrics.specs import (
     MetricSpec,
     counter,
     gauge,
-    histogram,
+    service_counter,
+    service_gauge,
+    service_histogram,
 )
 
 # Upper bounds of a phase, in seconds. Few, as there are six phases of each service.
@@ -53,13 +55,12 @@ ADAPTER = Label(
 )
 
 BUILD_INFO = gauge("penstock_gateway_build_info", "1, with the version of Penstock.", VERSION)
-REQUESTS = counter(
-    "penstock_gateway_requests_total", "Requests that arrived for a service.", SERVICE
+REQUESTS = service_counter(
+    "penstock_gateway_requests_total", "Requests that arrived for a service."
 )
-RESPONSES = counter(
+RESPONSES = service_counter(
     "penstock_gateway_responses_total",
     "Responses, by API route and HTTP status; 499: the client disconnected before there was one.",
-    SERVICE,
     REVISION,
     ROUTE,
     CODE,
@@ -70,151 +71,124 @@ MODEL_ROUTE_REQUESTS = counter(
     MODEL_ROUTE,
     SERVICE,
 )
-REJECTIONS = counter(
+REJECTIONS = service_counter(
     "penstock_gateway_rejections_total",
     "Requests that the gateway answered with an error of its own.",
-    SERVICE,
     REJECTION,
 )
-RETRIES = counter(
-    "penstock_gateway_retries_total",
-    "Retries, by the failure of the attempt before.",
-    SERVICE,
-    RETRY_REASON,
+RETRIES = service_counter(
+    "penstock_gateway_retries_total", "Retries, by the failure of the attempt before.", RETRY_REASON
 )
-STREAMS_CUT = counter(
+STREAMS_CUT = service_counter(
     "penstock_gateway_streams_cut_total",
     "Responses cut off after their first byte.",
-    SERVICE,
     REVISION,
     CAUSE,
 )
-DISCONNECTS = counter(
+DISCONNECTS = service_counter(
     "penstock_gateway_disconnects_total",
     "Requests whose client disconnected, by the phase that they were in.",
-    SERVICE,
     LEFT_PHASE,
 )
-TOKENS_TOTAL = counter(
+TOKENS_TOTAL = service_counter(
     "penstock_gateway_tokens_total",
     "Tokens of finished requests. Prompt tokens are estimated where the response has no usage.",
-    SERVICE,
     REVISION,
     TOKENS,
 )
 
-OBJECTIVE_REQUESTS = counter(
+OBJECTIVE_REQUESTS = service_counter(
     "penstock_gateway_objective_requests_total",
     "Requests that an objective applies to: those that were shed or failed, and those that finished; for "
     "tpot if they streamed more than one token. The revision is empty if no engine was reached.",
-    SERVICE,
     REVISION,
     OBJECTIVE,
 )
-OBJECTIVE_MISSES = counter(
+OBJECTIVE_MISSES = service_counter(
     "penstock_gateway_objective_misses_total",
     "Requests that missed an objective: late, shed or failed. A response that is no stream misses ttft "
     "if it takes longer than both objectives allow.",
-    SERVICE,
     REVISION,
     OBJECTIVE,
 )
 
-IN_FLIGHT = gauge(
-    "penstock_gateway_requests_in_flight", "Requests that are at an engine.", SERVICE, REVISION
+IN_FLIGHT = service_gauge(
+    "penstock_gateway_requests_in_flight", "Requests that are at an engine.", REVISION
 )
-WAITING = gauge("penstock_gateway_requests_waiting", "Requests that wait for an engine.", SERVICE)
-WAIT_S = histogram(
+WAITING = service_gauge("penstock_gateway_requests_waiting", "Requests that wait for an engine.")
+WAIT_S = service_histogram(
     "penstock_gateway_wait_seconds",
     "Time that a request waited for an engine, for requests that had to wait.",
-    SERVICE,
 )
-FIRST_BYTE_S = histogram(
+FIRST_BYTE_S = service_histogram(
     "penstock_gateway_time_to_first_byte_seconds",
     "Time from a request's arrival to the first byte of its response.",
-    SERVICE,
     REVISION,
 )
-PHASE_S = histogram(
+PHASE_S = service_histogram(
     "penstock_gateway_phase_seconds",
     "Time of each phase of a request, all attempts together. wait: for an endpoint with room. first_byte: "
     "the engine computes. stream: the response is passed on. Only of phases that were reached.",
-    SERVICE,
     PHASE,
     buckets=PHASE_SECONDS,
 )
-REQUEST_S = histogram(
+REQUEST_S = service_histogram(
     "penstock_gateway_request_seconds",
     "Time from the head of a request to the end of its response.",
-    SERVICE,
 )
-TPOT_S = histogram(
+TPOT_S = service_histogram(
     "penstock_gateway_time_per_output_token_seconds",
     "Mean time between the tokens of a stream.",
-    SERVICE,
     REVISION,
 )
 
-ADAPTER_REQUESTS = counter(
-    "penstock_gateway_adapter_requests_total",
-    "Requests that arrived for an adapter.",
-    SERVICE,
-    ADAPTER,
+ADAPTER_REQUESTS = service_counter(
+    "penstock_gateway_adapter_requests_total", "Requests that arrived for an adapter.", ADAPTER
 )
-ADAPTER_MISSES = counter(
+ADAPTER_MISSES = service_counter(
     "penstock_gateway_adapter_misses_total",
     "Requests for an adapter that no engine of the chosen revision had in memory.",
-    SERVICE,
     ADAPTER,
 )
-ADAPTER_LOADS = counter(
+ADAPTER_LOADS = service_counter(
     "penstock_gateway_adapter_loads_total",
     "Loads of an adapter that requests waited for and that succeeded.",
-    SERVICE,
     ADAPTER,
 )
-ADAPTER_LOAD_FAILURES = counter(
+ADAPTER_LOAD_FAILURES = service_counter(
     "penstock_gateway_adapter_load_failures_total",
     "Loads of an adapter that requests waited for and that failed.",
-    SERVICE,
     ADAPTER,
 )
-ADAPTER_WAITING = gauge(
+ADAPTER_WAITING = service_gauge(
     "penstock_gateway_adapter_requests_waiting",
     "Requests that wait for an adapter to be loaded.",
-    SERVICE,
     ADAPTER,
 )
-ADAPTER_LOAD_S = histogram(
+ADAPTER_LOAD_S = service_histogram(
     "penstock_gateway_adapter_load_seconds",
     "Time of a load of an adapter that requests waited for.",
-    SERVICE,
 )
 
-MIRRORED_REQUESTS = counter(
+MIRRORED_REQUESTS = service_counter(
     "penstock_gateway_mirrored_requests_total",
     "Copies of mirrored requests. dropped: a limit was reached, or there was no engine.",
-    SERVICE,
     REVISION,
     MIRRORED,
 )
-MIRRORED_FIRST_BYTE_S = histogram(
+MIRRORED_FIRST_BYTE_S = service_histogram(
     "penstock_gateway_mirrored_time_to_first_byte_seconds",
     "Time from sending a copy of a mirrored request to the first byte of its response.",
-    SERVICE,
     REVISION,
 )
 
-ENDPOINTS = gauge(
+ENDPOINTS = service_gauge(
     "penstock_gateway_endpoints",
     "Engine pods. ejected: after consecutive failures. unready: they take no new requests.",
-    SERVICE,
     ENDPOINT_STATE,
 )
-EJECTIONS = counter(
-    "penstock_gateway_ejections_total",
-    "Ejections of endpoints after consecutive failures.",
-    SERVICE,
+EJECTIONS = service_counter(
+    "penstock_gateway_ejections_total", "Ejections of endpoints after consecutive failures."
 )
 
 SNAPSHOTS = counter(

@@ -7,12 +7,13 @@ from penstock.observability.metrics.specs import (
     CREDENTIAL,
     OBJECTIVE,
     REVISION,
-    SERVICE,
     VERSION,
     MetricSpec,
     counter,
     gauge,
     histogram,
+    service_counter,
+    service_gauge,
 )
 
 BUILD_INFO = gauge("penstock_operator_build_info", "1, with the version of Penstock.", VERSION)
@@ -76,196 +77,169 @@ PROCESS: tuple[MetricSpec, ...] = (
     CREDENTIAL_EXPIRY,
 )  # fmt: skip
 
-SERVICE_INFO = gauge(
+SERVICE_INFO = service_gauge(
     "penstock_operator_service_info",
     "1, with the model name that clients send, the scaling mode and the strategy of the last rollout.",
-    SERVICE,
     label.MODEL,
     label.MODE,
     label.STRATEGY,
 )
-SPEC_GENERATION = gauge(
+SPEC_GENERATION = service_gauge(
     "penstock_operator_spec_generation",
     "Generation of the spec. It grows with each change of the spec.",
-    SERVICE,
 )
-CONDITION_STATUS = gauge(
+CONDITION_STATUS = service_gauge(
     "penstock_operator_condition",
     "1, with the status of each condition of the service.",
-    SERVICE,
     label.CONDITION,
     label.CONDITION_STATUS,
 )
 
-DESIRED_REPLICAS = gauge(
+DESIRED_REPLICAS = service_gauge(
     "penstock_operator_desired_replicas",
     "Replicas by the last scaling decision; in mode External those of the spec.",
-    SERVICE,
     label.VARIANT,
 )
-PROVISIONED_REPLICAS = gauge(
+PROVISIONED_REPLICAS = service_gauge(
     "penstock_operator_provisioned_replicas",
     "Replicas that the Deployments request.",
-    SERVICE,
     REVISION,
     label.VARIANT,
 )
-REPLICAS = gauge(
+REPLICAS = service_gauge(
     "penstock_operator_replicas",
     "Engine pods, ready or not, without those that terminate.",
-    SERVICE,
     REVISION,
     label.VARIANT,
 )
-READY_REPLICAS = gauge(
+READY_REPLICAS = service_gauge(
     "penstock_operator_ready_replicas",
     "Engine pods that are ready, without those that terminate.",
-    SERVICE,
     REVISION,
     label.VARIANT,
 )
-MIN_REPLICAS = gauge("penstock_operator_min_replicas", "spec.scaling.minReplicas.", SERVICE)
-MAX_REPLICAS = gauge("penstock_operator_max_replicas", "spec.scaling.maxReplicas.", SERVICE)
-UNREADY_S = gauge(
+MIN_REPLICAS = service_gauge("penstock_operator_min_replicas", "spec.scaling.minReplicas.")
+MAX_REPLICAS = service_gauge("penstock_operator_max_replicas", "spec.scaling.maxReplicas.")
+UNREADY_S = service_gauge(
     "penstock_operator_longest_unready_seconds",
     "Longest time for which one of the engine pods has not been ready; 0 if all are ready.",
-    SERVICE,
 )
-ACCELERATORS = gauge(
+ACCELERATORS = service_gauge(
     "penstock_operator_accelerators",
     "Accelerators that the engine pods hold.",
-    SERVICE,
     label.VARIANT,
     label.ACCELERATOR,
 )
-PRICE_PER_HOUR = gauge(
+PRICE_PER_HOUR = service_gauge(
     "penstock_operator_price_per_hour",
     "Price of the engine pods per hour: their number times spec.variants[].pricePerHour. Only of "
     "services with variants.",
-    SERVICE,
     label.VARIANT,
 )
 
-DECISIONS = counter(
+DECISIONS = service_counter(
     "penstock_operator_scaling_decisions_total",
     "Scaling decisions, one for each pass of the scaler over the service.",
-    SERVICE,
     label.DECISION_REASON,
 )
-LAST_DECISION_REASON = gauge(
-    "penstock_operator_scaling_reason", "1, with the reason of the last decision.", SERVICE,
+LAST_DECISION_REASON = service_gauge(
+    "penstock_operator_scaling_reason",
+    "1, with the reason of the last decision.",
     label.DECISION_REASON,
-)  # fmt: skip
-SCALE_STEPS = counter(
+)
+SCALE_STEPS = service_counter(
     "penstock_operator_scale_steps_total",
     "Decisions that changed the number of replicas.",
-    SERVICE,
     label.DIRECTION,
 )
-BLIND = gauge(
+BLIND = service_gauge(
     "penstock_operator_scaling_blind",
     "1 while the replicas are held because metrics of engines or gateways are missing.",
-    SERVICE,
 )
-AT_MAXIMUM = gauge(
+AT_MAXIMUM = service_gauge(
     "penstock_operator_scaling_at_maximum",
     "1 while more replicas are needed than spec.scaling.maxReplicas or a quota allows.",
-    SERVICE,
 )
-UNREADABLE_ENGINES = gauge(
+UNREADABLE_ENGINES = service_gauge(
     "penstock_operator_unreadable_engines",
     "Ready engines whose metrics could not be read at the last pass.",
-    SERVICE,
 )
 
-OBJECTIVE_S = gauge(
+OBJECTIVE_S = service_gauge(
     "penstock_operator_objective_seconds",
     "The time that the spec allows. Only of objectives that are set.",
-    SERVICE,
     OBJECTIVE,
 )
-OBJECTIVE_TARGET = gauge(
+OBJECTIVE_TARGET = service_gauge(
     "penstock_operator_objective_target_ratio",
     "Fraction of requests that must meet the objectives: spec.objectives.attainment.",
-    SERVICE,
 )
-ATTAINMENT = gauge(
+ATTAINMENT = service_gauge(
     "penstock_operator_attainment_ratio",
     "Fraction of the requests of the last hour that met the objective, as gateways counted them. "
     "Requests that were shed or failed did not.",
-    SERVICE,
     OBJECTIVE,
 )
-ERROR_BUDGET_LEFT = gauge(
+ERROR_BUDGET_LEFT = service_gauge(
     "penstock_operator_error_budget_left_ratio",
     "Fraction of the error budget of the last hour that is left: 1 without a miss, 0 at the target, "
     "below 0 when the objective is missed.",
-    SERVICE,
     OBJECTIVE,
 )
 
-ROLLOUT_PHASE = gauge(
-    "penstock_operator_rollout_phase", "1, with the phase of the rollout.", SERVICE, label.PHASE
+ROLLOUT_PHASE = service_gauge(
+    "penstock_operator_rollout_phase", "1, with the phase of the rollout.", label.PHASE
 )
-ROLLOUT_PHASE_START = gauge(
+ROLLOUT_PHASE_START = service_gauge(
     "penstock_operator_rollout_phase_start_timestamp_seconds",
     "Time at which the phase began, in seconds since the epoch.",
-    SERVICE,
 )
-ROLLOUT_DEADLINE = gauge(
+ROLLOUT_DEADLINE = service_gauge(
     "penstock_operator_rollout_deadline_timestamp_seconds",
     "Time by which the phase should end, or the next of the pods that it starts be ready, in seconds since "
     "the epoch: by maxDuration, progressDeadline and the like. None for a phase without a limit.",
-    SERVICE,
 )
-ROLLOUT_TRANSITIONS = counter(
+ROLLOUT_TRANSITIONS = service_counter(
     "penstock_operator_rollout_transitions_total",
     "Changes of the phase, by the phase that began.",
-    SERVICE,
     label.PHASE,
 )
-TRAFFIC_WEIGHT = gauge(
+TRAFFIC_WEIGHT = service_gauge(
     "penstock_operator_traffic_weight_ratio",
     "Fraction of the traffic that the revision receives.",
-    SERVICE,
     REVISION,
     label.COHORT,
 )
-CANARY_E_VALUE = gauge(
+CANARY_E_VALUE = service_gauge(
     "penstock_operator_canary_e_value",
     "e-value of a test: the evidence that the canary is worse. 1 means no evidence.",
-    SERVICE,
     REVISION,
     label.TEST,
 )
-CANARY_EFFECT = gauge(
+CANARY_EFFECT = service_gauge(
     "penstock_operator_canary_effect_ratio",
     "Estimated increase on the canary: relative for times and lengths, absolute for fractions of "
     "requests.",
-    SERVICE,
     REVISION,
     label.TEST,
 )
-CANARY_EFFECT_BOUND = gauge(
+CANARY_EFFECT_BOUND = service_gauge(
     "penstock_operator_canary_effect_bound_ratio",
     "Confidence bounds of the effect, as far as they are known.",
-    SERVICE,
     REVISION,
     label.TEST,
     label.BOUND,
 )
-CANARY_SAMPLES = gauge(
+CANARY_SAMPLES = service_gauge(
     "penstock_operator_canary_samples",
     "Requests that a test has counted.",
-    SERVICE,
     REVISION,
     label.TEST,
     label.ARM,
 )
-CANARY_GATE = gauge(
+CANARY_GATE = service_gauge(
     "penstock_operator_canary_gate",
     "1, with the state of a metric gate or of the evaluation.",
-    SERVICE,
     label.GATE,
     label.GATE_STATE,
 )

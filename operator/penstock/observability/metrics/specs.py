@@ -75,3 +75,18 @@ REVISION = Label("revision", "revisions of the service that have pods or traffic
 OBJECTIVE = Label("objective", ("ttft", "tpot"))
 VERSION = Label("version", "one")
 CREDENTIAL = Label("credential", ("ca", "token"))
+
+
+def service_counter(name: str, description: str, *labels: Label) -> MetricSpec:
+    """A counter with a series of each service. labels: besides SERVICE, which comes first."""
+    return counter(name, description, SERVICE, *labels)
+
+
+def service_gauge(name: str, description: str, *labels: Label) -> MetricSpec:
+    return gauge(name, description, SERVICE, *labels)
+
+
+def service_histogram(
+    name: str, description: str, *labels: Label, buckets: tuple[float, ...] = REQUEST_S
+) -> MetricSpec:
+    return histogram(name, description, SERVICE, *labels, buckets=buckets)
