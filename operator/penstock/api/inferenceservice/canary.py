@@ -11,8 +11,9 @@ from penstock.api.schema.defaults import (
     core_percentage,
     default_of,
     operator_default,
+    optional,
 )
-from penstock.api.schema.lists import map_by, unique_by
+from penstock.api.schema.lists import listed, map_by, unique_by
 from penstock.api.schema.rules import Model, Obeys, Rule, matches
 from penstock.api.schema.scalars import MAX_DECIMAL_LENGTH, Percent, PositiveDuration, decimal
 from penstock.core.spec.canary import CanarySpec, MirrorSpec
@@ -39,14 +40,12 @@ class Mirror(Model):
     canary is rejected only for faults: crashes, outputs that are not numbers, and errors or empty
     answers that its control does not have."""
 
-    percent: Percent | None = Field(
-        default=None,
-        description=("Percentage of the requests that is copied to the canary and to its control."),
+    percent: Percent | None = optional(
+        "Percentage of the requests that is copied to the canary and to its control.",
         json_schema_extra=core_default(MirrorSpec, "percent"),
     )
-    duration: PositiveDuration | None = Field(
-        default=None,
-        description="Time for which requests are copied, such as 5m. Time without copies does not count.",
+    duration: PositiveDuration | None = optional(
+        "Time for which requests are copied, such as 5m. Time without copies does not count.",
         json_schema_extra=core_default(MirrorSpec, "duration_s"),
     )
 
@@ -68,97 +67,66 @@ class Canary(Model):
         ),
     )
 
-    alpha: Annotated[str, decimal(0.0001, 0.2)] | None = Field(
-        default=None,
-        description=(
-            "Probability that a revision that is no worse is rolled back, over all tests "
-            "and the whole rollout, as a decimal number in quotes from '0.0001' to '0.2'."
-        ),
+    alpha: Annotated[str, decimal(0.0001, 0.2)] | None = optional(
+        "Probability that a revision that is no worse is rolled back, over all tests "
+        "and the whole rollout, as a decimal number in quotes from '0.0001' to '0.2'.",
         max_length=MAX_DECIMAL_LENGTH,
         json_schema_extra=operator_default(str(default_of(CanarySpec, "alpha"))),
     )
-    latency_tolerance_percent: int | None = Field(
-        default=None,
-        description=(
-            "Increase of TTFT and TPOT that is tolerated, in percent. The canary is promoted when the "
-            "increases are shown to be smaller."
-        ),
+    latency_tolerance_percent: int | None = optional(
+        "Increase of TTFT and TPOT that is tolerated, in percent. The canary is promoted when the "
+        "increases are shown to be smaller.",
         ge=1,
         le=100,
         json_schema_extra=core_percentage(CanarySpec, "latency_tolerance"),
     )
-    error_tolerance_percent: int | None = Field(
-        default=None,
-        description=(
-            "Increase of the percentage of failed requests that is tolerated, in percentage points."
-        ),
+    error_tolerance_percent: int | None = optional(
+        "Increase of the percentage of failed requests that is tolerated, in percentage points.",
         ge=1,
         le=50,
         json_schema_extra=core_percentage(CanarySpec, "error_tolerance"),
     )
-    violation_tolerance_percent: int | None = Field(
-        default=None,
-        description=(
-            "Increase of the percentage of requests that miss spec.objectives that is tolerated, in "
-            "percentage points."
-        ),
+    violation_tolerance_percent: int | None = optional(
+        "Increase of the percentage of requests that miss spec.objectives that is tolerated, in "
+        "percentage points.",
         ge=1,
         le=50,
         json_schema_extra=core_percentage(CanarySpec, "violation_tolerance"),
     )
-    min_weight_percent: int | None = Field(
-        default=None,
-        description=(
-            "Percentage of requests that the canary gets at the start. Its control gets the same. "
-            f"Default: {round(100 * default_of(CanarySpec, 'min_weight'))}, or maxWeightPercent if "
-            "that is smaller."
-        ),
+    min_weight_percent: int | None = optional(
+        "Percentage of requests that the canary gets at the start. Its control gets the same. "
+        f"Default: {round(100 * default_of(CanarySpec, 'min_weight'))}, or maxWeightPercent if "
+        "that is smaller.",
         ge=1,
         le=MAX_WEIGHT_PERCENT,
     )
-    max_weight_percent: int | None = Field(
-        default=None,
-        description=(
-            "Maximum percentage of requests that the canary gets before it is promoted. The "
-            "percentage grows with the evidence."
-        ),
+    max_weight_percent: int | None = optional(
+        "Maximum percentage of requests that the canary gets before it is promoted. The "
+        "percentage grows with the evidence.",
         ge=1,
         le=MAX_WEIGHT_PERCENT,
         json_schema_extra=core_percentage(CanarySpec, "max_weight"),
     )
-    max_duration: PositiveDuration | None = Field(
-        default=None,
-        description=(
-            "Time after which a canary without a verdict is handled by onTimeout, such as "
-            "1h or 90m. Time in which the canary or the control gets no requests does not count."
-        ),
+    max_duration: PositiveDuration | None = optional(
+        "Time after which a canary without a verdict is handled by onTimeout, such as "
+        "1h or 90m. Time in which the canary or the control gets no requests does not count.",
         json_schema_extra=core_default(CanarySpec, "max_duration_s"),
     )
-    on_timeout: Literal["Rollback", "Promote"] | None = Field(
-        default=None,
-        description="Action for a canary that has no verdict after maxDuration.",
+    on_timeout: Literal["Rollback", "Promote"] | None = optional(
+        "Action for a canary that has no verdict after maxDuration.",
         json_schema_extra=core_default(CanarySpec, "on_timeout"),
     )
-    comparison: Literal["FreshControl", "Stable"] | None = Field(
-        default=None,
-        description=(
-            "What the canary is compared with. FreshControl: new pods of the stable revision, "
-            "as many as the canary's and with as much traffic. Stable: all pods of the stable "
-            "revision."
-        ),
+    comparison: Literal["FreshControl", "Stable"] | None = optional(
+        "What the canary is compared with. FreshControl: new pods of the stable revision, "
+        "as many as the canary's and with as much traffic. Stable: all pods of the stable "
+        "revision.",
         json_schema_extra=core_default(RolloutSpec, "comparison"),
     )
-    session_affinity: SessionAffinity | None = Field(
-        default=None,
-        description=(
-            "Which requests stay with the same revision while weights do not change. Default: none."
-        ),
+    session_affinity: SessionAffinity | None = optional(
+        "Which requests stay with the same revision while weights do not change. Default: none."
     )
-    metrics: Annotated[list[Metric], unique_by("name")] = Field(
-        default=[],
-        description=(
-            "Prometheus queries whose results must stay within bounds while the canary is judged."
-        ),
+    metrics: Annotated[list[Metric], unique_by("name")] = listed(
+        "Prometheus queries whose results must stay within bounds while the canary is judged.",
         max_length=10,
         json_schema_extra=map_by("name"),
     )
@@ -178,23 +146,16 @@ class Canary(Model):
             ),
         ]
         | None
-    ) = Field(
-        default=None,
-        description=(
-            "Request header that names the tenant, such as x-tenant, for `penstock rollout "
-            "status --by tenant`. Its values are stored with the evidence, so the header "
-            "must not contain a secret. Default: none."
-        ),
+    ) = optional(
+        "Request header that names the tenant, such as x-tenant, for `penstock rollout "
+        "status --by tenant`. Its values are stored with the evidence, so the header "
+        "must not contain a secret. Default: none.",
         max_length=63,
     )
-    mirror: Mirror | None = Field(
-        default=None,
-        description="Copies of requests for the canary before it gets traffic. Default: none.",
+    mirror: Mirror | None = optional(
+        "Copies of requests for the canary before it gets traffic. Default: none."
     )
-    evaluation: Evaluation | None = Field(
-        default=None,
-        description=(
-            "Job that tests the canary. The canary is not promoted before the Job has "
-            "succeeded. Default: none."
-        ),
+    evaluation: Evaluation | None = optional(
+        "Job that tests the canary. The canary is not promoted before the Job has "
+        "succeeded. Default: none."
     )

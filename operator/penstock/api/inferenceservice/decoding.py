@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from penstock.api.schema.defaults import optional
 from penstock.api.schema.model_uri import model_uri
 from penstock.api.schema.rules import Model, Obeys, Rule, matches
 from penstock.api.schema.scalars import ENGINE_WORD, MAX_DECIMAL_LENGTH, decimal
@@ -46,15 +47,13 @@ class Ngram(Model):
         ),
     )
 
-    prompt_lookup_min: int | None = Field(
-        default=None,
-        description="Minimum size of the n-grams that are searched for in the text, in tokens, such as 2.",
+    prompt_lookup_min: int | None = optional(
+        "Minimum size of the n-grams that are searched for in the text, in tokens, such as 2.",
         ge=1,
         le=16,
     )
-    prompt_lookup_max: int | None = Field(
-        default=None,
-        description="Maximum size of the n-grams that are searched for in the text, in tokens, such as 5.",
+    prompt_lookup_max: int | None = optional(
+        "Maximum size of the n-grams that are searched for in the text, in tokens, such as 5.",
         ge=1,
         le=16,
     )
@@ -92,48 +91,39 @@ class Speculative(Model):
     num_speculative_tokens: int = Field(
         description="Maximum number of draft tokens in a step, such as 4.", ge=1, le=32
     )
-    model: DraftModel | None = Field(
-        default=None,
-        description="Draft model. Required with methods that need one, such as draft_model.",
+    model: DraftModel | None = optional(
+        "Draft model. Required with methods that need one, such as draft_model."
     )
-    ngram: Ngram | None = Field(default=None, description="Settings of method ngram.")
+    ngram: Ngram | None = optional("Settings of method ngram.")
 
 
 class SamplingDefaults(Model):
     """Sampling parameters of requests that set none."""
 
-    temperature: Annotated[str, decimal(0, 2)] | None = Field(
-        default=None,
-        description="Temperature as a decimal number in quotes, such as '0.7'. 0: greedy decoding.",
+    temperature: Annotated[str, decimal(0, 2)] | None = optional(
+        "Temperature as a decimal number in quotes, such as '0.7'. 0: greedy decoding.",
         max_length=MAX_DECIMAL_LENGTH,
     )
-    top_p: Annotated[str, decimal(0.000001, 1)] | None = Field(
-        default=None,
-        description="Probability mass of the tokens that are drawn from (nucleus sampling), such as '0.95'.",
+    top_p: Annotated[str, decimal(0.000001, 1)] | None = optional(
+        "Probability mass of the tokens that are drawn from (nucleus sampling), such as '0.95'.",
         max_length=MAX_DECIMAL_LENGTH,
     )
-    top_k: int | None = Field(
-        default=None,
-        description="Number of the most likely tokens that are drawn from, such as 20. 0: all.",
+    top_k: int | None = optional(
+        "Number of the most likely tokens that are drawn from, such as 20. 0: all.",
         ge=0,
         le=1_000_000,
     )
-    min_p: Annotated[str, decimal(0, 1)] | None = Field(
-        default=None,
-        description="Minimum probability of a token, relative to the most likely one, such as '0.05'.",
+    min_p: Annotated[str, decimal(0, 1)] | None = optional(
+        "Minimum probability of a token, relative to the most likely one, such as '0.05'.",
         max_length=MAX_DECIMAL_LENGTH,
     )
-    repetition_penalty: Annotated[str, decimal(0.01, 2)] | None = Field(
-        default=None,
-        description="Penalty for tokens that the text contains already, such as '1.05'. 1: none.",
+    repetition_penalty: Annotated[str, decimal(0.01, 2)] | None = optional(
+        "Penalty for tokens that the text contains already, such as '1.05'. 1: none.",
         max_length=MAX_DECIMAL_LENGTH,
     )
-    max_tokens: int | None = Field(
-        default=None,
-        description=(
-            "Maximum number of tokens of every answer, such as 4096. Requests that ask for more get this "
-            "number."
-        ),
+    max_tokens: int | None = optional(
+        "Maximum number of tokens of every answer, such as 4096. Requests that ask for more get this "
+        "number.",
         ge=1,
         le=10_000_000,
     )
@@ -142,12 +132,9 @@ class SamplingDefaults(Model):
 class Generation(Model):
     """Sampling parameters of requests that set none. They are part of the revision."""
 
-    source: Literal["Model", "None"] | None = Field(
-        default=None,
-        description=(
-            "Where defaults come from that are not set here. Model: the model's generation_config.json. "
-            "None: the engine's neutral values. Default: Model."
-        ),
+    source: Literal["Model", "None"] | None = optional(
+        "Where defaults come from that are not set here. Model: the model's generation_config.json. "
+        "None: the engine's neutral values. Default: Model."
     )
     defaults: SamplingDefaults = Field(
         default=SamplingDefaults(), description="Values that override those of the source."
@@ -182,24 +169,16 @@ class ChatTemplate(Model):
 class Parsers(Model):
     """Formats of prompts and answers."""
 
-    tool_call: Annotated[str, ENGINE_WORD] | None = Field(
-        default=None,
-        description=(
-            "Format in which the model writes tool calls, in the runtime's spelling, such as hermes. "
-            "Penstock: hermes, llama3_json or mistral. Required for requests with tool_choice: auto."
-        ),
+    tool_call: Annotated[str, ENGINE_WORD] | None = optional(
+        "Format in which the model writes tool calls, in the runtime's spelling, such as hermes. "
+        "Penstock: hermes, llama3_json or mistral. Required for requests with tool_choice: auto.",
         min_length=1,
         max_length=64,
     )
-    reasoning: Annotated[str, ENGINE_WORD] | None = Field(
-        default=None,
-        description=(
-            "Format in which the model writes its reasoning, in the runtime's spelling, such as qwen3. "
-            "Penstock: qwen3 or deepseek_r1."
-        ),
+    reasoning: Annotated[str, ENGINE_WORD] | None = optional(
+        "Format in which the model writes its reasoning, in the runtime's spelling, such as qwen3. "
+        "Penstock: qwen3 or deepseek_r1.",
         min_length=1,
         max_length=64,
     )
-    chat_template: ChatTemplate | None = Field(
-        default=None, description="Chat template. Default: the model's own."
-    )
+    chat_template: ChatTemplate | None = optional("Chat template. Default: the model's own.")

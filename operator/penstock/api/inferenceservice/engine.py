@@ -10,8 +10,8 @@ from pydantic import Field
 
 from penstock.api.inferenceservice.decoding import Generation, Parsers, Speculative
 from penstock.api.inferenceservice.kv_cache import KVCache
-from penstock.api.schema.defaults import operator_default
-from penstock.api.schema.lists import SET, UNIQUE, argument_list
+from penstock.api.schema.defaults import operator_default, optional
+from penstock.api.schema.lists import SET, UNIQUE, argument_list, listed
 from penstock.api.schema.model_uri import no_parent_folders
 from penstock.api.schema.rules import Model, Obeys, Rule, matches
 from penstock.api.schema.scalars import ENGINE_WORD, PositiveDuration
@@ -56,24 +56,18 @@ class ExpertParallel(Model):
 class Parallelism(Model):
     """Division of a model among the accelerators of one engine."""
 
-    tensor: int | None = Field(
-        default=None,
-        description=(
-            "Number of ranks that split each layer, such as 4. Default: the number of accelerators, "
-            "divided by pipeline."
-        ),
+    tensor: int | None = optional(
+        "Number of ranks that split each layer, such as 4. Default: the number of accelerators, "
+        "divided by pipeline.",
         ge=1,
         le=64,
     )
-    pipeline: int | None = Field(
-        default=None,
-        description="Number of consecutive stages that the layers are split into, such as 2. Default: 1.",
+    pipeline: int | None = optional(
+        "Number of consecutive stages that the layers are split into, such as 2. Default: 1.",
         ge=1,
         le=64,
     )
-    expert: ExpertParallel | None = Field(
-        default=None, description="Division of mixture-of-experts layers."
-    )
+    expert: ExpertParallel | None = optional("Division of mixture-of-experts layers.")
 
 
 AdapterSource = Annotated[
@@ -112,28 +106,23 @@ class Lora(Model):
         ge=1,
         le=1024,
     )
-    max_rank: int | None = Field(
-        default=None,
-        description="Maximum rank of an adapter, such as 32.",
+    max_rank: int | None = optional(
+        "Maximum rank of an adapter, such as 32.",
         ge=1,
         le=512,
         json_schema_extra=operator_default(16),
     )
-    max_cpu_adapters: int | None = Field(
-        default=None,
+    max_cpu_adapters: int | None = optional(
+        "Maximum number of adapters in host memory. Default: maxAdapters.",
         alias="maxCPUAdapters",
-        description="Maximum number of adapters in host memory. Default: maxAdapters.",
         ge=1,
         le=4096,
     )
-    sources: Annotated[list[AdapterSource], UNIQUE] = Field(
-        default=[],
-        description=(
-            "Volumes that adapters are loaded from: pvc://CLAIM or file:///FOLDER, such as pvc://adapters. "
-            "Engine pods mount them read-only. With file://, the operator must have been started with "
-            "--allowed-host-path for the folder. Default: the volume of the model, which is the whole claim "
-            "of spec.model.uri, or its folder."
-        ),
+    sources: Annotated[list[AdapterSource], UNIQUE] = listed(
+        "Volumes that adapters are loaded from: pvc://CLAIM or file:///FOLDER, such as pvc://adapters. "
+        "Engine pods mount them read-only. With file://, the operator must have been started with "
+        "--allowed-host-path for the folder. Default: the volume of the model, which is the whole claim "
+        "of spec.model.uri, or its folder.",
         max_length=MAX_ADAPTER_SOURCES,
         json_schema_extra=SET,
     )
@@ -142,118 +131,85 @@ class Lora(Model):
 class Scheduling(Model):
     """Order and limits of waiting requests in each engine."""
 
-    policy: Literal["FCFS", "Priority"] | None = Field(
-        default=None,
-        description=(
-            "Order of waiting requests. FCFS: by arrival. Priority: by `priority` in the request, lowest "
-            "first."
-        ),
+    policy: Literal["FCFS", "Priority"] | None = optional(
+        "Order of waiting requests. FCFS: by arrival. Priority: by `priority` in the request, lowest "
+        "first.",
         json_schema_extra=operator_default("FCFS"),
     )
-    max_queued_requests: int | None = Field(
-        default=None,
-        description="Maximum number of waiting requests. Further ones get status 503. Default: 1024.",
+    max_queued_requests: int | None = optional(
+        "Maximum number of waiting requests. Further ones get status 503. Default: 1024.",
         ge=1,
         le=1_000_000,
     )
-    max_queued_tokens: int | None = Field(
-        default=None,
-        description=(
-            "Maximum number of prompt tokens of requests without a first token. Further requests get "
-            "status 503. Default: no limit."
-        ),
+    max_queued_tokens: int | None = optional(
+        "Maximum number of prompt tokens of requests without a first token. Further requests get "
+        "status 503. Default: no limit.",
         ge=1,
         le=1_000_000_000,
     )
-    request_timeout: PositiveDuration | None = Field(
-        default=None,
-        description="Maximum duration of a request in the engine, such as 5m. Default: no limit.",
+    request_timeout: PositiveDuration | None = optional(
+        "Maximum duration of a request in the engine, such as 5m. Default: no limit."
     )
 
 
 class Engine(Model):
     """Settings of each engine."""
 
-    max_model_len: int | None = Field(
-        default=None,
-        description=(
-            "Maximum number of tokens of one request, prompt and answer together. Default: "
-            "the context length of the model."
-        ),
+    max_model_len: int | None = optional(
+        "Maximum number of tokens of one request, prompt and answer together. Default: "
+        "the context length of the model.",
         ge=16,
         le=10_000_000,
     )
-    max_num_seqs: int | None = Field(
-        default=None,
-        description=(
-            "Maximum number of requests that an engine runs at the same time. Default: the engine's. "
-            "That of Penstock is 64 on the CPU, 256 on accelerators, 1024 on those of 70 GiB or more, and "
-            "fewer where memory is scarce or maxNumBatchedTokens is smaller."
-        ),
+    max_num_seqs: int | None = optional(
+        "Maximum number of requests that an engine runs at the same time. Default: the engine's. "
+        "That of Penstock is 64 on the CPU, 256 on accelerators, 1024 on those of 70 GiB or more, and "
+        "fewer where memory is scarce or maxNumBatchedTokens is smaller.",
         ge=1,
         le=4096,
     )
-    max_num_batched_tokens: int | None = Field(
-        default=None,
-        description=(
-            "Maximum number of tokens that an engine computes in one step. A larger value "
-            "finishes prompts sooner; a smaller value keeps the time between the tokens of "
-            "running requests shorter. Default: the engine's. That of Penstock is 512 on the CPU, 2048 on "
-            "accelerators, 8192 on those of 70 GiB or more, fewer where memory is scarce, and at least "
-            "maxNumSeqs."
-        ),
+    max_num_batched_tokens: int | None = optional(
+        "Maximum number of tokens that an engine computes in one step. A larger value "
+        "finishes prompts sooner; a smaller value keeps the time between the tokens of "
+        "running requests shorter. Default: the engine's. That of Penstock is 512 on the CPU, 2048 on "
+        "accelerators, 8192 on those of 70 GiB or more, fewer where memory is scarce, and at least "
+        "maxNumSeqs.",
         ge=16,
         le=131072,
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = Field(
-        default=None,
-        description=(
-            "Number type of weights and activations, not of the KV cache. auto chooses the type that "
-            "the hardware computes natively."
-        ),
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = optional(
+        "Number type of weights and activations, not of the KV cache. auto chooses the type that "
+        "the hardware computes natively.",
         json_schema_extra=operator_default(DEFAULT_DTYPE),
     )
-    seed: int | None = Field(
-        default=None,
-        description=(
-            "Seed of the generator that draws a seed for each request without one. With it, "
-            "all replicas draw the same seeds, and again after a restart. Default: random "
-            "for each engine."
-        ),
+    seed: int | None = optional(
+        "Seed of the generator that draws a seed for each request without one. With it, "
+        "all replicas draw the same seeds, and again after a restart. Default: random "
+        "for each engine.",
         ge=0,
         le=2**31 - 1,
     )
-    memory_utilization_percent: int | None = Field(
-        default=None,
-        description=(
-            "Percentage of the pod's or the accelerator's memory that the engine may use, for "
-            "weights, working memory and KV cache together."
-        ),
+    memory_utilization_percent: int | None = optional(
+        "Percentage of the pod's or the accelerator's memory that the engine may use, for "
+        "weights, working memory and KV cache together.",
         ge=5,
         le=100,
         json_schema_extra=operator_default(DEFAULT_MEMORY_UTILIZATION_PERCENT),
     )
-    quantization: Quantization | None = Field(
-        default=None, description="Quantization of weights when they are loaded. Default: none."
+    quantization: Quantization | None = optional(
+        "Quantization of weights when they are loaded. Default: none."
     )
     kv_cache: KVCache = Field(default=KVCache(), description="Settings of the KV cache.")
-    parallelism: Parallelism | None = Field(
-        default=None, description="Division of the model among the accelerators of one engine."
+    parallelism: Parallelism | None = optional(
+        "Division of the model among the accelerators of one engine."
     )
-    speculative: Speculative | None = Field(
-        default=None, description="Speculative decoding. Default: none."
+    speculative: Speculative | None = optional("Speculative decoding. Default: none.")
+    lora: Lora | None = optional(
+        "LoRA adapters, which LoraAdapters name. Default: none are served."
     )
-    lora: Lora | None = Field(
-        default=None,
-        description="LoRA adapters, which LoraAdapters name. Default: none are served.",
-    )
-    generation: Generation | None = Field(
-        default=None, description="Sampling parameters of requests that set none."
-    )
-    parsers: Parsers | None = Field(default=None, description="Formats of prompts and answers.")
-    scheduling: Scheduling | None = Field(
-        default=None, description="Order and limits of waiting requests in each engine."
-    )
+    generation: Generation | None = optional("Sampling parameters of requests that set none.")
+    parsers: Parsers | None = optional("Formats of prompts and answers.")
+    scheduling: Scheduling | None = optional("Order and limits of waiting requests in each engine.")
     extra_args: list[Annotated[str, Field(max_length=4096)]] = argument_list(
         "Further arguments of the runtime's command, for what has no field, such as --max-logprobs=5. An "
         "argument that has a field is refused."

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from penstock.api.schema.defaults import optional
 from penstock.api.schema.rules import Model
 
 Mode = Literal["Enabled", "Disabled"]
@@ -30,22 +31,15 @@ class OffloadStatus(Model):
 class KVCacheStatus(Model):
     """Settings of the KV cache in effect."""
 
-    memory: str | None = Field(
-        default=None, description="Memory of the KV cache, if the spec sets it."
+    memory: str | None = optional("Memory of the KV cache, if the spec sets it.")
+    dtype: str | None = optional("Number type of the KV cache. auto: the type of the weights.")
+    block_size: int | None = optional(
+        "Number of tokens in a block. Absent until vLLM has reported what it chose."
     )
-    dtype: str | None = Field(
-        default=None, description="Number type of the KV cache. auto: the type of the weights."
+    prefix_caching: PrefixCachingStatus | None = optional(
+        "Prefix caching in effect. Absent until vLLM has reported it."
     )
-    block_size: int | None = Field(
-        default=None,
-        description="Number of tokens in a block. Absent until vLLM has reported what it chose.",
-    )
-    prefix_caching: PrefixCachingStatus | None = Field(
-        default=None, description="Prefix caching in effect. Absent until vLLM has reported it."
-    )
-    offload: OffloadStatus | None = Field(
-        default=None, description="Storage for evicted blocks, if the spec sets any."
-    )
+    offload: OffloadStatus | None = optional("Storage for evicted blocks, if the spec sets any.")
 
 
 class QuantizationStatus(Model):
@@ -68,9 +62,8 @@ class ExpertParallelStatus(Model):
 class ParallelismStatus(Model):
     """Division of the model among the ranks of one engine in effect."""
 
-    tensor: int | None = Field(
-        default=None,
-        description="Number of ranks that split each layer. Absent if it differs between variants.",
+    tensor: int | None = optional(
+        "Number of ranks that split each layer. Absent if it differs between variants."
     )
     pipeline: int = Field(description="Number of stages that the layers are split into.")
     expert: ExpertParallelStatus = Field(description="Division of mixture-of-experts layers.")
@@ -79,10 +72,8 @@ class ParallelismStatus(Model):
 class SpeculativeStatus(Model):
     """Speculative decoding in effect."""
 
-    method: str | None = Field(default=None, description="Where drafts come from.")
-    num_speculative_tokens: int | None = Field(
-        default=None, description="Number of tokens in a draft."
-    )
+    method: str | None = optional("Where drafts come from.")
+    num_speculative_tokens: int | None = optional("Number of tokens in a draft.")
 
 
 class EngineStatus(Model):
@@ -91,29 +82,19 @@ class EngineStatus(Model):
     Absent for a runtime of type Custom.
     """
 
-    device: Literal["cpu", "cuda"] | None = Field(
-        default=None,
-        description=(
-            "Device that ranks compute on: cuda with accelerators in resources.limits, else cpu. Absent if "
-            "it differs between variants."
-        ),
+    device: Literal["cpu", "cuda"] | None = optional(
+        "Device that ranks compute on: cuda with accelerators in resources.limits, else cpu. Absent if "
+        "it differs between variants."
     )
-    max_model_len: int | None = Field(
-        default=None,
-        description=(
-            "Longest prompt and answer in tokens, by the spec or by the check of the model, if one knows it."
-        ),
+    max_model_len: int | None = optional(
+        "Longest prompt and answer in tokens, by the spec or by the check of the model, if one knows it."
     )
-    max_num_seqs: int | None = Field(
-        default=None,
-        description=(
-            "Number of requests that run at the same time, by the spec, the engines' metrics or the check of "
-            "the model. Absent while none of them knows it."
-        ),
+    max_num_seqs: int | None = optional(
+        "Number of requests that run at the same time, by the spec, the engines' metrics or the check of "
+        "the model. Absent while none of them knows it."
     )
-    max_num_batched_tokens: int | None = Field(
-        default=None,
-        description="Number of tokens in a step. Absent under the same conditions as maxNumSeqs.",
+    max_num_batched_tokens: int | None = optional(
+        "Number of tokens in a step. Absent under the same conditions as maxNumSeqs."
     )
     dtype: str = Field(
         description=(
@@ -124,13 +105,11 @@ class EngineStatus(Model):
     memory_utilization_percent: int = Field(
         description="Percentage of the memory that the engine uses."
     )
-    quantization: QuantizationStatus | None = Field(
-        default=None, description="Quantization of the weights. Absent without."
+    quantization: QuantizationStatus | None = optional(
+        "Quantization of the weights. Absent without."
     )
     kv_cache: KVCacheStatus = Field(description="Settings of the KV cache in effect.")
-    parallelism: ParallelismStatus | None = Field(
-        default=None, description="Division of the model among the ranks of one engine."
+    parallelism: ParallelismStatus | None = optional(
+        "Division of the model among the ranks of one engine."
     )
-    speculative: SpeculativeStatus | None = Field(
-        default=None, description="Speculative decoding. Absent without."
-    )
+    speculative: SpeculativeStatus | None = optional("Speculative decoding. Absent without.")

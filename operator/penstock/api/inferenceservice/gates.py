@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from penstock.api.inferenceservice.resources import ResourceRequirements
-from penstock.api.schema.defaults import core_default
-from penstock.api.schema.lists import argument_list, map_by, unique_by
+from penstock.api.schema.defaults import core_default, optional
+from penstock.api.schema.lists import argument_list, listed, map_by, unique_by
+from penstock.api.schema.names import HTTP_URL, PART_NAME
 from penstock.api.schema.rules import Model, Obeys, Rule, matches
 from penstock.api.schema.scalars import (
     MAX_DECIMAL_LENGTH,
@@ -19,12 +20,6 @@ from penstock.core.formats.quantity import DURATION_PATTERN, parse_duration_s
 from penstock.core.spec.metric_gate import MetricGate
 from penstock.core.spec.rollout import EVALUATION_CPU, EVALUATION_MEMORY, EvaluationSpec
 
-_NAME = Obeys(
-    matches(
-        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        "must have lower-case letters, digits and '-', and begin and end with a letter or digit",
-    )
-)
 _VARIABLE = Obeys(
     matches(r"^[A-Za-z_][A-Za-z0-9_]*$", "must be the name of an environment variable")
 )
@@ -66,20 +61,12 @@ class Metric(Model):
         ),
     )
 
-    name: Annotated[str, _NAME] = Field(
+    name: Annotated[str, PART_NAME] = Field(
         description="Name of the metric in the status, such as quality.",
         min_length=1,
         max_length=63,
     )
-    server: Annotated[
-        str,
-        Obeys(
-            matches(
-                r"^https?://[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?(/[-A-Za-z0-9._~/]*)?$",
-                "must be http://HOST[:PORT][/PATH] or https://…, without a user or a query",
-            )
-        ),
-    ] = Field(
+    server: Annotated[str, HTTP_URL] = Field(
         description=(
             "URL of a Prometheus server, such as http://prometheus.monitoring:9090. Its "
             "host must be allowed with the operator's --metrics-host."
@@ -94,49 +81,32 @@ class Metric(Model):
         min_length=1,
         max_length=2048,
     )
-    minimum: Annotated[str, _BOUND] | None = Field(
-        default=None,
-        description=(
-            "Smallest result that passes, as a decimal number in quotes. Default: no lower bound."
-        ),
+    minimum: Annotated[str, _BOUND] | None = optional(
+        "Smallest result that passes, as a decimal number in quotes. Default: no lower bound.",
         max_length=MAX_DECIMAL_LENGTH,
     )
-    maximum: Annotated[str, _BOUND] | None = Field(
-        default=None,
-        description=(
-            "Largest result that passes, as a decimal number in quotes. Default: no upper bound."
-        ),
+    maximum: Annotated[str, _BOUND] | None = optional(
+        "Largest result that passes, as a decimal number in quotes. Default: no upper bound.",
         max_length=MAX_DECIMAL_LENGTH,
     )
-    interval: Annotated[Duration, _INTERVAL] | None = Field(
-        default=None,
-        description=f"Time between measurements, such as 1m; at least {MIN_INTERVAL}.",
+    interval: Annotated[Duration, _INTERVAL] | None = optional(
+        f"Time between measurements, such as 1m; at least {MIN_INTERVAL}.",
         json_schema_extra=core_default(MetricGate, "interval_s"),
     )
-    initial_delay: Duration | None = Field(
-        default=None,
-        description=(
-            "Time between the start of the canary's judgement and the first measurement, "
-            "such as 2m."
-        ),
+    initial_delay: Duration | None = optional(
+        "Time between the start of the canary's judgement and the first measurement, such as 2m.",
         json_schema_extra=core_default(MetricGate, "initial_delay_s"),
     )
-    failure_limit: int | None = Field(
-        default=None,
-        description=(
-            "Number of measurements that may be out of bounds. One more rolls the canary back."
-        ),
+    failure_limit: int | None = optional(
+        "Number of measurements that may be out of bounds. One more rolls the canary back.",
         ge=0,
         le=1000,
         json_schema_extra=core_default(MetricGate, "failure_limit"),
     )
-    no_data: Literal["Hold", "Pass", "Fail"] | None = Field(
-        default=None,
-        description=(
-            "Handling of a query without a result. Hold: no measurement; the canary is not "
-            "promoted meanwhile. Pass: a measurement within bounds. Fail: a measurement out "
-            "of bounds."
-        ),
+    no_data: Literal["Hold", "Pass", "Fail"] | None = optional(
+        "Handling of a query without a result. Hold: no measurement; the canary is not "
+        "promoted meanwhile. Pass: a measurement within bounds. Fail: a measurement out "
+        "of bounds.",
         json_schema_extra=core_default(MetricGate, "no_data"),
     )
 
@@ -174,14 +144,10 @@ class Variable(Model):
         min_length=1,
         max_length=128,
     )
-    value: str | None = Field(
-        default=None,
-        description="Value of the environment variable. Default: the empty string.",
-        max_length=4096,
+    value: str | None = optional(
+        "Value of the environment variable. Default: the empty string.", max_length=4096
     )
-    value_from: ValueSource | None = Field(
-        default=None, description="Source of the value. Refused with a value."
-    )
+    value_from: ValueSource | None = optional("Source of the value. Refused with a value.")
 
 
 class Evaluation(Model):
@@ -199,21 +165,15 @@ class Evaluation(Model):
     args: list[Annotated[str, Field(max_length=4096)]] = argument_list(
         "Arguments of the command, such as --limit=100.", max_length=64
     )
-    env: Annotated[list[Variable], unique_by("name")] = Field(
-        default=[],
-        description=(
-            "Environment variables in addition to PENSTOCK_CANARY_URL, PENSTOCK_MODEL, "
-            "PENSTOCK_NAMESPACE, PENSTOCK_SERVICE, PENSTOCK_REVISION and "
-            "PENSTOCK_STABLE_REVISION."
-        ),
+    env: Annotated[list[Variable], unique_by("name")] = listed(
+        "Environment variables in addition to PENSTOCK_CANARY_URL, PENSTOCK_MODEL, "
+        "PENSTOCK_NAMESPACE, PENSTOCK_SERVICE, PENSTOCK_REVISION and "
+        "PENSTOCK_STABLE_REVISION.",
         max_length=32,
         json_schema_extra=map_by("name"),
     )
-    timeout: PositiveDuration | None = Field(
-        default=None,
-        description=(
-            "Maximum duration of the Job, such as 10m. A Job that takes longer has failed."
-        ),
+    timeout: PositiveDuration | None = optional(
+        "Maximum duration of the Job, such as 10m. A Job that takes longer has failed.",
         json_schema_extra=core_default(EvaluationSpec, "timeout_s"),
     )
     resources: ResourceRequirements = Field(

@@ -15,6 +15,7 @@ from penstock.api.inferenceservice.runtime import Runtime
 from penstock.api.inferenceservice.status import InferenceServiceStatus
 from penstock.api.inferenceservice.tracing import Tracing
 from penstock.api.inferenceservice.workload import Workload
+from penstock.api.schema.defaults import optional
 from penstock.api.schema.model_uri import model_uri
 from penstock.api.schema.names import model_name_at
 from penstock.api.schema.rules import Model, Rule
@@ -36,12 +37,9 @@ class ModelSource(Model):
         min_length=8,
         max_length=512,
     )
-    name: Annotated[str | None, model_name_at("spec.model.name")] = Field(
-        default=None,
-        description=(
-            "Model name that clients send as `model`. Must be unique in the namespace. "
-            "Default: metadata.name."
-        ),
+    name: Annotated[str | None, model_name_at("spec.model.name")] = optional(
+        "Model name that clients send as `model`. Must be unique in the namespace. "
+        "Default: metadata.name.",
         min_length=1,
         max_length=128,
     )
@@ -85,19 +83,13 @@ class InferenceServiceSpec(Workload):
     )
 
     model: ModelSource = Field(description="The model to serve.")
-    runtime: Runtime | None = Field(
-        default=None, description="The program that serves the model. Default: type Penstock."
+    runtime: Runtime | None = optional("The program that serves the model. Default: type Penstock.")
+    tracing: Tracing | None = optional(
+        "OpenTelemetry traces of requests in engines. Default: none."
     )
-    tracing: Tracing | None = Field(
-        default=None,
-        description="OpenTelemetry traces of requests in engines. Default: none.",
-    )
-    objectives: Objectives | None = Field(
-        default=None,
-        description=(
-            "Latency objectives. With them, replicas are sized to meet the objectives; "
-            "without them, by KV-cache use and queue length."
-        ),
+    objectives: Objectives | None = optional(
+        "Latency objectives. With them, replicas are sized to meet the objectives; "
+        "without them, by KV-cache use and queue length."
     )
     rollout: Rollout = Field(
         default=Rollout(), description="How a new revision replaces the old one."

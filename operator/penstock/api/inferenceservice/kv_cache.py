@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from penstock.api.schema.defaults import operator_default
+from penstock.api.schema.defaults import operator_default, optional
 from penstock.api.schema.rules import Model, Obeys, Rule
 from penstock.api.schema.scalars import ENGINE_WORD, Bytes, Quantity
 from penstock.core.spec.settings import DEFAULT_BLOCK_SIZE
@@ -13,9 +13,8 @@ from penstock.core.spec.settings import DEFAULT_BLOCK_SIZE
 class PrefixCaching(Model):
     """Reuse of KV-cache blocks for requests with the same beginning."""
 
-    mode: Literal["Enabled", "Disabled"] | None = Field(
-        default=None,
-        description="Whether the blocks of finished requests are kept and reused.",
+    mode: Literal["Enabled", "Disabled"] | None = optional(
+        "Whether the blocks of finished requests are kept and reused.",
         json_schema_extra=operator_default("Enabled"),
     )
 
@@ -40,21 +39,15 @@ class Offload(Model):
 class KVCache(Model):
     """Memory for the keys and values of tokens in use (KV cache)."""
 
-    memory: Bytes | None = Field(
-        default=None,
-        description=(
-            "Size of the KV cache of each engine in bytes, as a quantity such as 512Mi. "
-            "Default: the part of memoryUtilizationPercent that is left after weights and working "
-            "memory."
-        ),
+    memory: Bytes | None = optional(
+        "Size of the KV cache of each engine in bytes, as a quantity such as 512Mi. "
+        "Default: the part of memoryUtilizationPercent that is left after weights and working "
+        "memory."
     )
-    dtype: Annotated[str, ENGINE_WORD] | None = Field(
-        default=None,
-        description=(
-            "Number type of the KV cache, in the runtime's spelling. Penstock: auto, int8, fp8 or "
-            "fp8_e4m3. A type with 8 bits, such as fp8_e4m3, holds twice the tokens of bfloat16 and rounds "
-            "keys and values. Default: the type of weights."
-        ),
+    dtype: Annotated[str, ENGINE_WORD] | None = optional(
+        "Number type of the KV cache, in the runtime's spelling. Penstock: auto, int8, fp8 or "
+        "fp8_e4m3. A type with 8 bits, such as fp8_e4m3, holds twice the tokens of bfloat16 and rounds "
+        "keys and values. Default: the type of weights.",
         min_length=1,
         max_length=32,
     )
@@ -67,18 +60,15 @@ class KVCache(Model):
                 "spec.engine.kvCache.blockSize must be 8, 16, 32, 64 or 128",
             )
         ),
-    ] = Field(
-        default=None,
-        description=(
-            "Number of tokens in one block of the KV cache. Only whole blocks are shared by "
-            "prefix caching."
-        ),
+    ] = optional(
+        "Number of tokens in one block of the KV cache. Only whole blocks are shared by "
+        "prefix caching.",
         json_schema_extra=operator_default(DEFAULT_BLOCK_SIZE),
     )
     prefix_caching: PrefixCaching = Field(
         default=PrefixCaching(),
         description="Reuse of KV-cache blocks for requests with the same beginning.",
     )
-    offload: Offload | None = Field(
-        default=None, description="Storage for blocks that are evicted from the device's memory."
+    offload: Offload | None = optional(
+        "Storage for blocks that are evicted from the device's memory."
     )

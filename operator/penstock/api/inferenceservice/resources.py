@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from penstock.api.schema.lists import map_by, unique_by
+from penstock.api.schema.defaults import optional
+from penstock.api.schema.lists import listed, map_by, unique_by
 from penstock.api.schema.rules import DROP_NULL_ENTRIES, Model, Obeys, Rule
 from penstock.api.schema.scalars import Quantity
 from penstock.core.formats.quantity import exact_quantity
@@ -167,13 +168,11 @@ class ResourceRequirements(Model):
         ),
     )
 
-    requests: Annotated[dict[str, Quantity] | None, DROP_NULL_ENTRIES, _QUANTITIES] = Field(
-        default=None,
-        description="Resources that a node must have free. Default: the limits, by resource.",
-        max_length=16,
+    requests: Annotated[dict[str, Quantity] | None, DROP_NULL_ENTRIES, _QUANTITIES] = optional(
+        "Resources that a node must have free. Default: the limits, by resource.", max_length=16
     )
-    limits: Annotated[dict[str, Quantity] | None, DROP_NULL_ENTRIES, _QUANTITIES] = Field(
-        default=None, description="Maximum resources, such as memory: 1Gi.", max_length=16
+    limits: Annotated[dict[str, Quantity] | None, DROP_NULL_ENTRIES, _QUANTITIES] = optional(
+        "Maximum resources, such as memory: 1Gi.", max_length=16
     )
 
 
@@ -192,33 +191,24 @@ class Resources(ResourceRequirements):
         *ResourceRequirements.RULES,
     )
 
-    requests: Annotated[dict[str, Quantity] | None, DROP_NULL_ENTRIES, _QUANTITIES] = Field(
-        default=None,
-        description=(
-            "Resources that a node must have free for the engine. Default: the limits, by resource."
-        ),
+    requests: Annotated[dict[str, Quantity] | None, DROP_NULL_ENTRIES, _QUANTITIES] = optional(
+        "Resources that a node must have free for the engine. Default: the limits, by resource.",
         max_length=16,
     )
     limits: Annotated[dict[str, Quantity] | None, DROP_NULL_ENTRIES, _QUANTITIES, _ACCELERATORS] = (
-        Field(
-            default=None,
-            description=(
-                "Maximum resources of the engine. Its memory limit, or its request if there is no "
-                f"limit, must hold weights, KV cache and {MIN_MEMORY} for its program. It computes with one "
-                "thread per whole CPU core. An extended resource such as nvidia.com/gpu is its accelerator; "
-                "with several accelerators it uses tensor parallelism, without one it computes on the CPU. "
-                f"If neither limit nor request is set, it gets {DEFAULT_LIMITS['cpu']} CPU and "
-                f"{DEFAULT_LIMITS['memory']} of memory."
-            ),
+        optional(
+            "Maximum resources of the engine. Its memory limit, or its request if there is no "
+            f"limit, must hold weights, KV cache and {MIN_MEMORY} for its program. It computes with one "
+            "thread per whole CPU core. An extended resource such as nvidia.com/gpu is its accelerator; "
+            "with several accelerators it uses tensor parallelism, without one it computes on the CPU. "
+            f"If neither limit nor request is set, it gets {DEFAULT_LIMITS['cpu']} CPU and "
+            f"{DEFAULT_LIMITS['memory']} of memory.",
             max_length=16,
         )
     )
-    claims: Annotated[list[ResourceClaim], unique_by("name")] = Field(
-        default=[],
-        description=(
-            "Resource claims of the pod that the engine uses. An engine with claims and without an "
-            "extended resource computes on one GPU."
-        ),
+    claims: Annotated[list[ResourceClaim], unique_by("name")] = listed(
+        "Resource claims of the pod that the engine uses. An engine with claims and without an "
+        "extended resource computes on one GPU.",
         max_length=16,
         json_schema_extra=map_by("name"),
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from penstock.api.inferenceservice.canary import Canary
-from penstock.api.schema.defaults import core_default, default_of
+from penstock.api.schema.defaults import core_default, default_of, optional
 from penstock.api.schema.rules import Model, Obeys, Rule
 from penstock.api.schema.scalars import Duration, IntOrPercent, PositiveDuration
 from penstock.core.spec.rollout import RolloutSpec
@@ -17,20 +17,14 @@ _ZERO = "^0+%?$"
 class BlueGreen(Model):
     """Settings of BlueGreen rollouts."""
 
-    promotion: Literal["Automatic", "Manual"] | None = Field(
-        default=None,
-        description=(
-            "When the traffic is switched. Automatic: as soon as all pods are ready. Manual: by "
-            "`penstock rollout promote`."
-        ),
+    promotion: Literal["Automatic", "Manual"] | None = optional(
+        "When the traffic is switched. Automatic: as soon as all pods are ready. Manual: by "
+        "`penstock rollout promote`.",
         json_schema_extra=core_default(RolloutSpec, "promotion"),
     )
-    scale_down_delay: Duration | None = Field(
-        default=None,
-        description=(
-            "Time for which the old pods are kept after the switch, such as 5m. A rollback "
-            "within that time needs no new pods."
-        ),
+    scale_down_delay: Duration | None = optional(
+        "Time for which the old pods are kept after the switch, such as 5m. A rollback "
+        "within that time needs no new pods.",
         json_schema_extra=core_default(RolloutSpec, "scale_down_delay_s"),
     )
 
@@ -54,12 +48,9 @@ class Rolling(Model):
         ),
     )
 
-    max_surge: IntOrPercent | None = Field(
-        default=None,
-        description=(
-            "Maximum number of replicas above the desired number during the rollout, or a percentage of "
-            "that number, rounded up."
-        ),
+    max_surge: IntOrPercent | None = optional(
+        "Maximum number of replicas above the desired number during the rollout, or a percentage of "
+        "that number, rounded up.",
         json_schema_extra=core_default(RolloutSpec, "max_surge"),
     )
     max_unavailable: (
@@ -74,13 +65,10 @@ class Rolling(Model):
             ),
         ]
         | None
-    ) = Field(
-        default=None,
-        description=(
-            "Number of replicas by which the ready ones may fall below the desired number during the "
-            "rollout, or a percentage of that number, rounded down. Used only if new pods cannot be "
-            "scheduled otherwise."
-        ),
+    ) = optional(
+        "Number of replicas by which the ready ones may fall below the desired number during the "
+        "rollout, or a percentage of that number, rounded down. Used only if new pods cannot be "
+        "scheduled otherwise.",
         json_schema_extra=core_default(RolloutSpec, "max_unavailable"),
     )
 
@@ -116,30 +104,21 @@ class Rollout(Model):
             "revision of a service is started without a strategy."
         ),
     )
-    canary: Canary | None = Field(
-        default=None,
-        description="Settings of Canary rollouts. Refused with another strategy.",
+    canary: Canary | None = optional("Settings of Canary rollouts. Refused with another strategy.")
+    blue_green: BlueGreen | None = optional(
+        "Settings of BlueGreen rollouts. Refused with another strategy."
     )
-    blue_green: BlueGreen | None = Field(
-        default=None,
-        description="Settings of BlueGreen rollouts. Refused with another strategy.",
+    rolling: Rolling | None = optional(
+        "Settings of Rolling rollouts. Refused with another strategy."
     )
-    rolling: Rolling | None = Field(
-        default=None,
-        description="Settings of Rolling rollouts. Refused with another strategy.",
-    )
-    progress_deadline: PositiveDuration | None = Field(
-        default=None,
-        description=(
-            "Maximum time until the next pod of a new revision becomes ready, such as "
-            "10m. After that the revision is rejected; a first revision, and one of "
-            "Recreate, stalls the service until its pods come up."
-        ),
+    progress_deadline: PositiveDuration | None = optional(
+        "Maximum time until the next pod of a new revision becomes ready, such as "
+        "10m. After that the revision is rejected; a first revision, and one of "
+        "Recreate, stalls the service until its pods come up.",
         json_schema_extra=core_default(RolloutSpec, "progress_deadline_s"),
     )
-    revision_history_limit: int | None = Field(
-        default=None,
-        description="Number of earlier revisions that are kept for `penstock rollout undo`.",
+    revision_history_limit: int | None = optional(
+        "Number of earlier revisions that are kept for `penstock rollout undo`.",
         ge=0,
         le=100,
         json_schema_extra=core_default(RolloutSpec, "history"),

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from penstock.api.schema.defaults import optional
 from penstock.api.schema.lists import argument_list
 from penstock.api.schema.rules import Model, Obeys, Rule, matches
 from penstock.core.runtimes.custom import READINESS_PATH
@@ -13,11 +14,8 @@ from penstock.core.runtimes.vllm import IMAGE as VLLM_IMAGE
 class VLLMRuntime(Model):
     """Settings of runtime VLLM."""
 
-    image: str | None = Field(
-        default=None,
-        description=f"Container image with vLLM. Default: {VLLM_IMAGE}.",
-        min_length=1,
-        max_length=512,
+    image: str | None = optional(
+        f"Container image with vLLM. Default: {VLLM_IMAGE}.", min_length=1, max_length=512
     )
 
 
@@ -48,19 +46,13 @@ class CustomRuntime(Model):
     )
     readiness_path: Annotated[
         str | None, Obeys(matches(r"^/[-A-Za-z0-9._~/]*$", "must be a path such as /health"))
-    ] = Field(
-        default=None,
-        description=(
-            "Path that answers GET with status 200 once the model is loaded, and while the server is "
-            f"alive. Default: {READINESS_PATH}."
-        ),
+    ] = optional(
+        "Path that answers GET with status 200 once the model is loaded, and while the server is "
+        f"alive. Default: {READINESS_PATH}.",
         max_length=256,
     )
-    metrics: CustomMetrics | None = Field(
-        default=None,
-        description=(
-            "Metrics from which the service is scaled. Without them scaling.mode must be External."
-        ),
+    metrics: CustomMetrics | None = optional(
+        "Metrics from which the service is scaled. Without them scaling.mode must be External."
     )
 
 
@@ -86,5 +78,5 @@ class Runtime(Model):
             "the OpenAI API."
         )
     )
-    vllm: VLLMRuntime | None = Field(default=None, description="Settings of type VLLM.")
-    custom: CustomRuntime | None = Field(default=None, description="Settings of type Custom.")
+    vllm: VLLMRuntime | None = optional("Settings of type VLLM.")
+    custom: CustomRuntime | None = optional("Settings of type Custom.")

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from penstock.api.schema.defaults import core_default, core_percentage
+from penstock.api.schema.defaults import core_default, core_percentage, optional
 from penstock.api.schema.rules import Model, Rule
 from penstock.api.schema.scalars import Duration
 from penstock.core.spec.service import ScalingSpec
@@ -33,16 +33,14 @@ RULES = (
 class Targets(Model):
     """Load of each replica above which replicas are added. Used only without spec.objectives."""
 
-    kv_utilization_percent: int | None = Field(
-        default=None,
-        description="Percentage of each replica's KV cache above which replicas are added.",
+    kv_utilization_percent: int | None = optional(
+        "Percentage of each replica's KV cache above which replicas are added.",
         ge=10,
         le=95,
         json_schema_extra=core_percentage(ScalingSpec, "kv_utilization_target"),
     )
-    queue_length: int | None = Field(
-        default=None,
-        description="Number of waiting requests per replica above which replicas are added.",
+    queue_length: int | None = optional(
+        "Number of waiting requests per replica above which replicas are added.",
         ge=1,
         le=10_000,
         json_schema_extra=core_default(ScalingSpec, "queue_length_target"),
@@ -62,28 +60,19 @@ class Scaling(Model):
     )
     min_replicas: int = Field(default=1, description="Minimum number of replicas.", ge=1, le=1000)
     max_replicas: int = Field(default=1, description="Maximum number of replicas.", ge=1, le=1000)
-    targets: Targets | None = Field(
-        default=None,
-        description=(
-            "Load of each replica above which replicas are added. Refused with spec.objectives."
-        ),
+    targets: Targets | None = optional(
+        "Load of each replica above which replicas are added. Refused with spec.objectives."
     )
-    scale_down_delay: Duration | None = Field(
-        default=None,
-        description=(
-            "Time for which fewer replicas must have been enough before replicas are "
-            "removed, as a duration such as 60s or 5m. With objectives, at least the time "
-            "that pods take to start."
-        ),
+    scale_down_delay: Duration | None = optional(
+        "Time for which fewer replicas must have been enough before replicas are "
+        "removed, as a duration such as 60s or 5m. With objectives, at least the time "
+        "that pods take to start.",
         json_schema_extra=core_default(ScalingSpec, "scale_down_delay_s"),
     )
-    quota_priority: int | None = Field(
-        default=None,
-        description=(
-            "Priority of this service when a ResourceQuota allows fewer accelerators than "
-            "the services of the namespace need. After the minReplicas of all services, "
-            "higher priorities are served first; services of equal priority share evenly."
-        ),
+    quota_priority: int | None = optional(
+        "Priority of this service when a ResourceQuota allows fewer accelerators than "
+        "the services of the namespace need. After the minReplicas of all services, "
+        "higher priorities are served first; services of equal priority share evenly.",
         ge=-1_000_000,
         le=1_000_000,
         json_schema_extra=core_default(ScalingSpec, "quota_priority"),

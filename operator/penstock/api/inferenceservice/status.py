@@ -6,7 +6,8 @@ from pydantic import Field
 
 from penstock.api.inferenceservice.engine_status import EngineStatus
 from penstock.api.schema.conditions import Condition
-from penstock.api.schema.lists import ATOMIC, map_by
+from penstock.api.schema.defaults import optional
+from penstock.api.schema.lists import ATOMIC, listed, map_by
 from penstock.api.schema.rollout_status import RolloutStatus
 from penstock.api.schema.rules import Model
 
@@ -55,13 +56,9 @@ class ScalingStatus(Model):
     last_scale_time: str = Field(
         description="Time of the decision.", json_schema_extra={"format": "date-time"}
     )
-    trail: list[TrailEntry] = Field(
-        default=[], description="Steps of the decision, in order.", json_schema_extra=ATOMIC
-    )
-    variants: list[VariantReplicas] = Field(
-        default=[],
-        description="Replicas of each variant, if the spec has variants.",
-        json_schema_extra=map_by("name"),
+    trail: list[TrailEntry] = listed("Steps of the decision, in order.", json_schema_extra=ATOMIC)
+    variants: list[VariantReplicas] = listed(
+        "Replicas of each variant, if the spec has variants.", json_schema_extra=map_by("name")
     )
 
 
@@ -91,82 +88,50 @@ class Address(Model):
 class InferenceServiceStatus(Model):
     """Observed state of the service, written by the operator."""
 
-    observed_generation: int | None = Field(
-        default=None, description="Generation of the spec that this status is about."
+    observed_generation: int | None = optional("Generation of the spec that this status is about.")
+    accepted_spec: str | None = optional(
+        "Last spec that the operator accepted, in JSON. The service goes on with it while a later one "
+        "is refused, which the condition SpecValid says."
     )
-    accepted_spec: str | None = Field(
-        default=None,
-        description=(
-            "Last spec that the operator accepted, in JSON. The service goes on with it while a later one "
-            "is refused, which the condition SpecValid says."
-        ),
-    )
-    conditions: list[Condition] = Field(
-        default=[],
-        description=(
-            "Conditions of type SpecValid, ModelReady, WorkloadReady, TrafficAvailable, "
-            "RolledOut, Reconciling, Stalled and Ready; MetricsReadable if the canary has "
-            "metrics, ScalingActive unless the mode is External, ObjectivesAttainable if it has "
-            "objectives too, and ModelNameConflict while another namespace has the model name, "
-            "or may have it."
-        ),
+    conditions: list[Condition] = listed(
+        "Conditions of type SpecValid, ModelReady, WorkloadReady, TrafficAvailable, "
+        "RolledOut, Reconciling, Stalled and Ready; MetricsReadable if the canary has "
+        "metrics, ScalingActive unless the mode is External, ObjectivesAttainable if it has "
+        "objectives too, and ModelNameConflict while another namespace has the model name, "
+        "or may have it.",
         json_schema_extra=map_by("type"),
     )
-    url: str | None = Field(
-        default=None, description="Base URL for clients of the OpenAI API, within the cluster."
+    url: str | None = optional("Base URL for clients of the OpenAI API, within the cluster.")
+    addresses: list[Address] = listed(
+        "All addresses of the service.", json_schema_extra=map_by("url")
     )
-    addresses: list[Address] = Field(
-        default=[], description="All addresses of the service.", json_schema_extra=map_by("url")
-    )
-    model_name: str | None = Field(
-        default=None, description="Model name that clients send as `model`."
-    )
-    stable_revision: str | None = Field(
-        default=None, description="Revision that serves the traffic."
-    )
-    candidate_revision: str | None = Field(
-        default=None, description="Revision that is being rolled out."
-    )
-    traffic: list[TrafficTarget] = Field(
-        default=[],
-        description="Traffic share of each revision. Gateways split requests by it.",
+    model_name: str | None = optional("Model name that clients send as `model`.")
+    stable_revision: str | None = optional("Revision that serves the traffic.")
+    candidate_revision: str | None = optional("Revision that is being rolled out.")
+    traffic: list[TrafficTarget] = listed(
+        "Traffic share of each revision. Gateways split requests by it.",
         json_schema_extra=map_by("revision", "cohort"),
     )
-    mirror: MirrorStatus | None = Field(
-        default=None,
-        description="Mirroring of requests to a canary and its control before it gets traffic.",
+    mirror: MirrorStatus | None = optional(
+        "Mirroring of requests to a canary and its control before it gets traffic."
     )
-    traffic_generation: int | None = Field(
-        default=None,
-        description=(
-            "Generation of traffic and mirroring, which each change increments. Each gateway "
-            "reports the generation that it routes by."
-        ),
+    traffic_generation: int | None = optional(
+        "Generation of traffic and mirroring, which each change increments. Each gateway "
+        "reports the generation that it routes by."
     )
-    rollout: RolloutStatus | None = Field(
-        default=None, description="State of the current or last rollout."
+    rollout: RolloutStatus | None = optional("State of the current or last rollout.")
+    engine: EngineStatus | None = optional(
+        "Engine settings in effect: of the spec, of the check of the model, or by default."
     )
-    engine: EngineStatus | None = Field(
-        default=None,
-        description="Engine settings in effect: of the spec, of the check of the model, or by default.",
+    desired_replicas: int | None = optional("Number of replicas that all of the traffic needs.")
+    replicas: int | None = optional("Number of engines, of all revisions.")
+    ready_replicas: int | None = optional("Number of ready engines, of all revisions.")
+    variants: list[VariantStatus] = listed(
+        "Engines of each variant, if there are variants.", json_schema_extra=map_by("name")
     )
-    desired_replicas: int | None = Field(
-        default=None, description="Number of replicas that all of the traffic needs."
+    selector: str | None = optional(
+        "Label selector of the pods of the engines that `replicas` counts."
     )
-    replicas: int | None = Field(default=None, description="Number of engines, of all revisions.")
-    ready_replicas: int | None = Field(
-        default=None, description="Number of ready engines, of all revisions."
-    )
-    variants: list[VariantStatus] = Field(
-        default=[],
-        description="Engines of each variant, if there are variants.",
-        json_schema_extra=map_by("name"),
-    )
-    selector: str | None = Field(
-        default=None,
-        description="Label selector of the pods of the engines that `replicas` counts.",
-    )
-    scaling: ScalingStatus | None = Field(
-        default=None,
-        description="Last scaling decision that changed the number of replicas or its reason.",
+    scaling: ScalingStatus | None = optional(
+        "Last scaling decision that changed the number of replicas or its reason."
     )

@@ -4,7 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from penstock.api.schema.rules import Model, Obeys, Rule, matches
+from penstock.api.schema.defaults import optional
+from penstock.api.schema.names import HTTP_URL
+from penstock.api.schema.rules import Model, Rule
 from penstock.api.schema.scalars import MAX_DECIMAL_LENGTH, decimal
 
 Sampler = Literal[
@@ -27,30 +29,18 @@ class Tracing(Model):
         ),
     )
 
-    exporter_endpoint: Annotated[
-        str,
-        Obeys(
-            matches(
-                r"^https?://[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?(/[-A-Za-z0-9._~/]*)?$",
-                "must be http://HOST[:PORT][/PATH] or https://…, without a user or a query",
-            )
-        ),
-    ] = Field(
+    exporter_endpoint: Annotated[str, HTTP_URL] = Field(
         description=(
             "Base URL of a collector that accepts OTLP over HTTP, such as "
             "http://collector.monitoring:4318. /v1/traces is appended to it."
         ),
         max_length=512,
     )
-    sampler: Sampler | None = Field(
-        default=None,
-        description=(
-            "Which traces are exported, as in OTEL_TRACES_SAMPLER. Default: parentbased_always_on, which "
-            "follows the gateway's decision."
-        ),
+    sampler: Sampler | None = optional(
+        "Which traces are exported, as in OTEL_TRACES_SAMPLER. Default: parentbased_always_on, which "
+        "follows the gateway's decision."
     )
-    sampler_arg: Annotated[str, decimal(0, 1)] | None = Field(
-        default=None,
-        description="Fraction of traces that a ratio sampler exports, in quotes, such as '0.05'.",
+    sampler_arg: Annotated[str, decimal(0, 1)] | None = optional(
+        "Fraction of traces that a ratio sampler exports, in quotes, such as '0.05'.",
         max_length=MAX_DECIMAL_LENGTH,
     )

@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from penstock.api.inferenceservice.resources import Resources
+from penstock.api.schema.defaults import optional
 from penstock.api.schema.labels import LABEL_KEY, LABEL_KEYS, LabelValue
-from penstock.api.schema.lists import ATOMIC
+from penstock.api.schema.lists import ATOMIC, listed
 from penstock.api.schema.rules import DROP_NULL_ENTRIES, Model, Obeys, Rule, matches
 from penstock.api.schema.scalars import MAX_DECIMAL_LENGTH, Quantity, decimal
 from penstock.core.spec.service import CONTROL
@@ -59,21 +60,16 @@ class Toleration(Model):
         ),
     )
 
-    key: Annotated[str, Obeys(LABEL_KEY)] | None = Field(
-        default=None,
-        description="Key of the taint. Default: all taints.",
-        min_length=1,
-        max_length=317,
+    key: Annotated[str, Obeys(LABEL_KEY)] | None = optional(
+        "Key of the taint. Default: all taints.", min_length=1, max_length=317
     )
     operator: Literal["Equal", "Exists"] = Field(
         default="Equal",
         description="Equal: the taint must have this value. Exists: it may have any value.",
     )
-    value: LabelValue | None = Field(
-        default=None, description="Value of the taint, such as gpu.", min_length=1
-    )
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
-        default=None, description="Effect of the taint. Default: all effects."
+    value: LabelValue | None = optional("Value of the taint, such as gpu.", min_length=1)
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = optional(
+        "Effect of the taint. Default: all effects."
     )
 
 
@@ -108,9 +104,8 @@ class Variant(Model):
         min_length=1,
         max_length=20,
     )
-    resources: Resources | None = Field(
-        default=None,
-        description="Resources of each engine pod of this variant. Default: spec.resources.",
+    resources: Resources | None = optional(
+        "Resources of each engine pod of this variant. Default: spec.resources."
     )
     node_selector: Annotated[dict[str, LabelValue], DROP_NULL_ENTRIES, LABEL_KEYS] = Field(
         default={},
@@ -120,22 +115,16 @@ class Variant(Model):
         ),
         max_length=16,
     )
-    tolerations: list[Toleration] = Field(
-        default=[],
-        description=(
-            "Taints that the pods of this variant tolerate. If set, they replace the "
-            "tolerations in spec.template."
-        ),
+    tolerations: list[Toleration] = listed(
+        "Taints that the pods of this variant tolerate. If set, they replace the "
+        "tolerations in spec.template.",
         max_length=16,
         json_schema_extra=ATOMIC,
     )
-    accelerator_memory: Quantity | None = Field(
-        default=None,
-        description=(
-            "Memory of one accelerator of these nodes, such as 24Gi, for the check of the model before "
-            "engines start. Default: by the name of a MIG resource, the nodes' label "
-            "nvidia.com/gpu.memory or ResourceSlices, else unknown, so that the check leaves memory out."
-        ),
+    accelerator_memory: Quantity | None = optional(
+        "Memory of one accelerator of these nodes, such as 24Gi, for the check of the model before "
+        "engines start. Default: by the name of a MIG resource, the nodes' label "
+        "nvidia.com/gpu.memory or ResourceSlices, else unknown, so that the check leaves memory out."
     )
     price_per_hour: Annotated[str, decimal(MIN_PRICE, MAX_PRICE)] = Field(
         description=(
@@ -147,11 +136,8 @@ class Variant(Model):
     min_replicas: int = Field(
         default=0, description="Minimum number of replicas of this variant.", ge=0, le=1000
     )
-    max_replicas: int | None = Field(
-        default=None,
-        description=(
-            "Maximum number of replicas of this variant. Default: spec.scaling.maxReplicas."
-        ),
+    max_replicas: int | None = optional(
+        "Maximum number of replicas of this variant. Default: spec.scaling.maxReplicas.",
         ge=0,
         le=1000,
     )

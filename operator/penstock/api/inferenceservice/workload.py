@@ -11,9 +11,9 @@ from penstock.api.inferenceservice.scaling import RULES as SCALING_RULES
 from penstock.api.inferenceservice.scaling import Scaling
 from penstock.api.inferenceservice.variants import RULES as VARIANTS_RULES
 from penstock.api.inferenceservice.variants import Variant
-from penstock.api.schema.defaults import default_of, operator_default
+from penstock.api.schema.defaults import default_of, operator_default, optional
 from penstock.api.schema.labels import ANNOTATION_KEYS, LABEL_KEYS, LabelValue
-from penstock.api.schema.lists import map_by, unique_by
+from penstock.api.schema.lists import listed, map_by, unique_by
 from penstock.api.schema.rules import DROP_NULL_ENTRIES, Model, Obeys, Rule
 from penstock.core.spec.service import GROUP, MANAGED_LABEL, TERMINATION_OVERHEAD_S, ServiceSpec
 
@@ -66,34 +66,25 @@ class Workload(Model):
     resources: Resources = Field(
         default=Resources(), description="Resources of each engine's container, as in Kubernetes."
     )
-    variants: Annotated[list[Variant], unique_by("name")] = Field(
-        default=[],
-        description=(
-            "Kinds of nodes that engines may run on, each with its price. Penstock chooses "
-            "the cheapest combination that meets the objectives as the load changes; the "
-            "first variant is used until the load is known. Adding or removing a variant "
-            "creates no new revision. Requires spec.objectives."
-        ),
+    variants: Annotated[list[Variant], unique_by("name")] = listed(
+        "Kinds of nodes that engines may run on, each with its price. Penstock chooses "
+        "the cheapest combination that meets the objectives as the load changes; the "
+        "first variant is used until the load is known. Adding or removing a variant "
+        "creates no new revision. Requires spec.objectives.",
         max_length=6,
         json_schema_extra=map_by("name"),
     )
     scaling: Scaling = Field(default=Scaling(), description="Number of replicas and its bounds.")
-    replicas: int | None = Field(
-        default=None,
-        description=(
-            "Number of replicas in scaling mode External, which requires it, such as 2, and target of the "
-            "scale subresource. Refused in other modes."
-        ),
+    replicas: int | None = optional(
+        "Number of replicas in scaling mode External, which requires it, such as 2, and target of the "
+        "scale subresource. Refused in other modes.",
         ge=0,
         le=1000,
     )
-    termination_grace_period_seconds: int | None = Field(
-        default=None,
-        description=(
-            "Time in seconds that an engine pod has to terminate. Of these, "
-            f"{TERMINATION_OVERHEAD_S} are for gateways to stop sending requests and for the program "
-            "to end; running requests have the rest to finish. The template cannot shorten it."
-        ),
+    termination_grace_period_seconds: int | None = optional(
+        "Time in seconds that an engine pod has to terminate. Of these, "
+        f"{TERMINATION_OVERHEAD_S} are for gateways to stop sending requests and for the program "
+        "to end; running requests have the rest to finish. The template cannot shorten it.",
         ge=TERMINATION_OVERHEAD_S + 1,
         le=7200,
         json_schema_extra=operator_default(default_of(ServiceSpec, "termination_grace_s")),

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from penstock.api.loraadapter.status import LoraAdapterStatus
-from penstock.api.schema.defaults import operator_default
+from penstock.api.schema.defaults import operator_default, optional
 from penstock.api.schema.model_uri import model_uri
 from penstock.api.schema.names import SERVICE_NAME, model_name_at
 from penstock.api.schema.rules import Model, Obeys, Rule
@@ -41,12 +41,9 @@ class AdapterSource(Model):
         min_length=8,
         max_length=512,
     )
-    name: Annotated[str | None, model_name_at("spec.model.name")] = Field(
-        default=None,
-        description=(
-            "Model name that clients send as `model`, such as chat-sql. Must be unique in the namespace, "
-            "among routes, services and adapters. Default: metadata.name."
-        ),
+    name: Annotated[str | None, model_name_at("spec.model.name")] = optional(
+        "Model name that clients send as `model`, such as chat-sql. Must be unique in the namespace, "
+        "among routes, services and adapters. Default: metadata.name.",
         min_length=1,
         max_length=128,
     )
@@ -81,46 +78,32 @@ class AdapterPlacement(Model):
         ),
     )
 
-    policy: Literal["All", "Fixed", "OnDemand"] | None = Field(
-        default=None,
-        description=(
-            "All: a copy on every engine. Fixed: a fixed number of copies. OnDemand: as many copies as "
-            "requests need, and none if there are no requests."
-        ),
+    policy: Literal["All", "Fixed", "OnDemand"] | None = optional(
+        "All: a copy on every engine. Fixed: a fixed number of copies. OnDemand: as many copies as "
+        "requests need, and none if there are no requests.",
         json_schema_extra=operator_default("OnDemand"),
     )
-    replicas: int | None = Field(
-        default=None,
-        description="Number of copies with policy Fixed, such as 2. At most one on each engine.",
-        ge=1,
-        le=1000,
+    replicas: int | None = optional(
+        "Number of copies with policy Fixed, such as 2. At most one on each engine.", ge=1, le=1000
     )
-    min_replicas: int | None = Field(
-        default=None,
-        description="Minimum number of copies with policy OnDemand, loaded before requests need them.",
+    min_replicas: int | None = optional(
+        "Minimum number of copies with policy OnDemand, loaded before requests need them.",
         ge=0,
         le=1000,
         json_schema_extra=operator_default(0),
     )
-    max_replicas: int | None = Field(
-        default=None,
-        description=(
-            "Maximum number of copies with policy OnDemand, such as 4. Default: one on each engine."
-        ),
+    max_replicas: int | None = optional(
+        "Maximum number of copies with policy OnDemand, such as 4. Default: one on each engine.",
         ge=1,
         le=1000,
     )
-    eviction: Literal["WhenIdle", "Never"] | None = Field(
-        default=None,
-        description=(
-            "When copies may be unloaded for another adapter. WhenIdle: while they have no requests. "
-            "Never: not at all."
-        ),
+    eviction: Literal["WhenIdle", "Never"] | None = optional(
+        "When copies may be unloaded for another adapter. WhenIdle: while they have no requests. "
+        "Never: not at all.",
         json_schema_extra=operator_default("WhenIdle"),
     )
-    priority: int | None = Field(
-        default=None,
-        description="Of two adapters that need the same memory, the one with the higher priority gets it.",
+    priority: int | None = optional(
+        "Of two adapters that need the same memory, the one with the higher priority gets it.",
         ge=-1_000_000,
         le=1_000_000,
         json_schema_extra=operator_default(0),
@@ -142,20 +125,14 @@ class DedicatedPool(Model):
         ),
     )
 
-    min_replicas: int | None = Field(
-        default=None,
-        description=(
-            "Minimum number of engines. Requests go to the pool once so many have the adapter in memory."
-        ),
+    min_replicas: int | None = optional(
+        "Minimum number of engines. Requests go to the pool once so many have the adapter in memory.",
         ge=1,
         le=1000,
         json_schema_extra=operator_default(LEAST_ENGINES),
     )
-    max_replicas: int | None = Field(
-        default=None,
-        description="Maximum number of engines, such as 4. Default: minReplicas.",
-        ge=1,
-        le=1000,
+    max_replicas: int | None = optional(
+        "Maximum number of engines, such as 4. Default: minReplicas.", ge=1, le=1000
     )
 
 
@@ -181,24 +158,17 @@ class LoraAdapterSpec(Model):
         ),
     ] = Field(description="Service whose engines serve the adapter. It must have spec.engine.lora.")
     model: AdapterSource = Field(description="The adapter's files, and its name for clients.")
-    placement: AdapterPlacement | None = Field(
-        default=None,
-        description=(
-            "Number of copies on the service's engines. Default: policy OnDemand. In a dedicated pool each "
-            "engine has a copy."
-        ),
+    placement: AdapterPlacement | None = optional(
+        "Number of copies on the service's engines. Default: policy OnDemand. In a dedicated pool each "
+        "engine has a copy."
     )
-    pool: Literal["Shared", "Dedicated"] | None = Field(
-        default=None,
-        description=(
-            "Engines that serve the adapter. Shared: those of the service. Dedicated: engines of its own, "
-            "with the spec of the service, in an InferenceService that the operator creates."
-        ),
+    pool: Literal["Shared", "Dedicated"] | None = optional(
+        "Engines that serve the adapter. Shared: those of the service. Dedicated: engines of its own, "
+        "with the spec of the service, in an InferenceService that the operator creates.",
         json_schema_extra=operator_default("Shared"),
     )
-    dedicated: DedicatedPool | None = Field(
-        default=None,
-        description="Bounds on the engines of a dedicated pool. Default: one engine.",
+    dedicated: DedicatedPool | None = optional(
+        "Bounds on the engines of a dedicated pool. Default: one engine."
     )
 
 

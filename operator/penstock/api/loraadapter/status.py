@@ -5,7 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from penstock.api.schema.conditions import Condition
-from penstock.api.schema.lists import map_by
+from penstock.api.schema.defaults import optional
+from penstock.api.schema.lists import listed, map_by
 from penstock.api.schema.rollout_status import RolloutStatus
 from penstock.api.schema.rules import Model
 from penstock.core.reconcile.adapter_status import MAX_INSTANCES
@@ -23,9 +24,7 @@ class AdapterInstance(Model):
     """The adapter on one engine."""
 
     pod_name: str = Field(description="Name of the engine's pod.")
-    revision: str | None = Field(
-        default=None, description="Version of the adapter on this engine, if it is another one."
-    )
+    revision: str | None = optional("Version of the adapter on this engine, if it is another one.")
     state: Literal["Pending", "Loading", "Loaded", "Evicted", "Failed"] = Field(
         description=(
             "Pending: a copy is wanted and its load has not begun. Loading: the engine reads the files. "
@@ -33,9 +32,7 @@ class AdapterInstance(Model):
             "request. Failed: the engine refused it, and the load is tried again later."
         )
     )
-    message: str | None = Field(
-        default=None, description="The engine's reason for a failed load.", max_length=1024
-    )
+    message: str | None = optional("The engine's reason for a failed load.", max_length=1024)
 
 
 class AdapterVersionStatus(Model):
@@ -47,9 +44,8 @@ class AdapterVersionStatus(Model):
         description="Time at which the last rollout of the version began.",
         json_schema_extra={"format": "date-time"},
     )
-    stable_time: str | None = Field(
-        default=None,
-        description="Time at which the version first had all of the traffic. Unset: it never had.",
+    stable_time: str | None = optional(
+        "Time at which the version first had all of the traffic. Unset: it never had.",
         json_schema_extra={"format": "date-time"},
     )
 
@@ -65,105 +61,70 @@ class AdapterTrafficTarget(Model):
 class LoraAdapterStatus(Model):
     """Observed state of the adapter, written by the operator."""
 
-    observed_generation: int | None = Field(
-        default=None, description="Generation of the spec that this status is about. -1: none yet."
+    observed_generation: int | None = optional(
+        "Generation of the spec that this status is about. -1: none yet."
     )
-    model_name: str | None = Field(
-        default=None,
-        description=(
-            "Model name under which the adapter answers. Empty until an engine has read the adapter; then it "
-            "stays until spec.model.name is changed."
-        ),
+    model_name: str | None = optional(
+        "Model name under which the adapter answers. Empty until an engine has read the adapter; then it "
+        "stays until spec.model.name is changed."
     )
-    revision: str | None = Field(
-        default=None,
-        description="Hash of the adapter's URI. Engines call the version NAME@REVISION.",
+    revision: str | None = optional(
+        "Hash of the adapter's URI. Engines call the version NAME@REVISION."
     )
-    rank: int | None = Field(default=None, description="Rank of the adapter, once it was loaded.")
-    size_bytes: int | None = Field(
-        default=None, description="Size of the adapter in an engine's memory, once it was loaded."
+    rank: int | None = optional("Rank of the adapter, once it was loaded.")
+    size_bytes: int | None = optional(
+        "Size of the adapter in an engine's memory, once it was loaded."
     )
-    desired_replicas: int | None = Field(
-        default=None, description="Number of copies that the operator wants."
-    )
-    loaded_replicas: int | None = Field(
-        default=None, description="Number of engines that have the adapter in memory."
-    )
-    instances: list[AdapterInstance] = Field(
-        default=[],
-        description="Engines that have the adapter or are to have it; at most 64 of them.",
+    desired_replicas: int | None = optional("Number of copies that the operator wants.")
+    loaded_replicas: int | None = optional("Number of engines that have the adapter in memory.")
+    instances: list[AdapterInstance] = listed(
+        "Engines that have the adapter or are to have it; at most 64 of them.",
         max_length=MAX_INSTANCES,
         json_schema_extra=map_by("podName"),
     )
-    pool: Literal["Shared", "Dedicated"] | None = Field(
-        default=None,
-        description=(
-            "Pool that serves the adapter. After a change of spec.pool the previous pool serves until the "
-            "new one can."
-        ),
+    pool: Literal["Shared", "Dedicated"] | None = optional(
+        "Pool that serves the adapter. After a change of spec.pool the previous pool serves until the "
+        "new one can."
     )
-    dedicated_service: str | None = Field(
-        default=None,
-        description="Name of the InferenceService that is the dedicated pool, while there is to be one.",
+    dedicated_service: str | None = optional(
+        "Name of the InferenceService that is the dedicated pool, while there is to be one.",
         max_length=40,
     )
-    pool_generation: int | None = Field(
-        default=None,
-        description=(
-            "Generation of pool, which each change increments. Each gateway reports the generation that it "
-            "routes by. Unset: the adapter never had a dedicated pool."
-        ),
+    pool_generation: int | None = optional(
+        "Generation of pool, which each change increments. Each gateway reports the generation that it "
+        "routes by. Unset: the adapter never had a dedicated pool."
     )
-    pool_change_time: str | None = Field(
-        default=None,
-        description=(
-            "Time of the last change of pool. The engines that served before go on until all gateways have "
-            "applied it, at most 30 s from then. Unset: the adapter never had a dedicated pool."
-        ),
+    pool_change_time: str | None = optional(
+        "Time of the last change of pool. The engines that served before go on until all gateways have "
+        "applied it, at most 30 s from then. Unset: the adapter never had a dedicated pool.",
         json_schema_extra={"format": "date-time"},
     )
-    demand: AdapterDemand | None = Field(
-        default=None,
-        description="Requests for the adapter. Written at most once a minute; metrics are exact.",
+    demand: AdapterDemand | None = optional(
+        "Requests for the adapter. Written at most once a minute; metrics are exact."
     )
-    last_used_time: str | None = Field(
-        default=None,
-        description="Time of the last request that gateways counted, to the minute.",
+    last_used_time: str | None = optional(
+        "Time of the last request that gateways counted, to the minute.",
         json_schema_extra={"format": "date-time"},
     )
-    stable_revision: str | None = Field(
-        default=None, description="Version that serves the traffic."
-    )
-    candidate_revision: str | None = Field(
-        default=None, description="Version that is being rolled out."
-    )
-    versions: list[AdapterVersionStatus] = Field(
-        default=[],
-        description="Versions for `penstock rollout undo`, the latest rollout first; at most 12.",
+    stable_revision: str | None = optional("Version that serves the traffic.")
+    candidate_revision: str | None = optional("Version that is being rolled out.")
+    versions: list[AdapterVersionStatus] = listed(
+        "Versions for `penstock rollout undo`, the latest rollout first; at most 12.",
         max_length=12,
         json_schema_extra=map_by("revision"),
     )
-    traffic: list[AdapterTrafficTarget] = Field(
-        default=[],
-        description="Traffic share of each version. Gateways split requests by it.",
+    traffic: list[AdapterTrafficTarget] = listed(
+        "Traffic share of each version. Gateways split requests by it.",
         max_length=2,
         json_schema_extra=map_by("revision"),
     )
-    traffic_generation: int | None = Field(
-        default=None,
-        description=(
-            "Generation of traffic, which each change increments. Each gateway reports the "
-            "generation that it routes by."
-        ),
+    traffic_generation: int | None = optional(
+        "Generation of traffic, which each change increments. Each gateway reports the "
+        "generation that it routes by."
     )
-    rollout: RolloutStatus | None = Field(
-        default=None, description="State of the current or last rollout of a version."
-    )
-    conditions: list[Condition] = Field(
-        default=[],
-        description=(
-            "Accepted, Resolved, Loaded, RolledOut, PoolReady, Ready, Reconciling, Stalled, and "
-            "ModelNameConflict while another namespace has the model name."
-        ),
+    rollout: RolloutStatus | None = optional("State of the current or last rollout of a version.")
+    conditions: list[Condition] = listed(
+        "Accepted, Resolved, Loaded, RolledOut, PoolReady, Ready, Reconciling, Stalled, and "
+        "ModelNameConflict while another namespace has the model name.",
         json_schema_extra=map_by("type"),
     )

@@ -5,28 +5,17 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from penstock.api.schema.conditions import Condition
-from penstock.api.schema.lists import ATOMIC, SET, UNIQUE, map_by, unique_by
-from penstock.api.schema.names import SERVICE_NAME, model_name_at
+from penstock.api.schema.defaults import optional
+from penstock.api.schema.lists import ATOMIC, SET, UNIQUE, listed, map_by, unique_by
+from penstock.api.schema.names import BACKEND_NAME, PART_NAME, SERVICE_NAME, model_name_at
 from penstock.api.schema.rules import Model, Obeys, Rule, matches
 from penstock.api.schema.scalars import PositiveDuration
 
 KIND = "ModelRoute"
 PLURAL = "modelroutes"
 
-_BACKEND = Obeys(
-    matches(
-        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        "must be the name of an InferenceService or LoraAdapter of the same namespace",
-    )
-)
 _HEADER = Obeys(
     matches(r"^[A-Za-z0-9!#$%&*+.^_|~-]+$", "must be the name of an HTTP header, such as x-tenant")
-)
-_NAME = Obeys(
-    matches(
-        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        "must have lower-case letters, digits and '-', and begin and end with a letter or digit",
-    )
 )
 
 
@@ -49,15 +38,13 @@ class HeaderMatch(Model):
 class RouteMatch(Model):
     """Condition on a request: all headers and one of the users."""
 
-    headers: Annotated[list[HeaderMatch], unique_by("name")] = Field(
-        default=[],
-        description="Headers that a request must have, all with these values.",
+    headers: Annotated[list[HeaderMatch], unique_by("name")] = listed(
+        "Headers that a request must have, all with these values.",
         max_length=8,
         json_schema_extra=map_by("name"),
     )
-    users: Annotated[list[Annotated[str, Field(max_length=256)]], UNIQUE] = Field(
-        default=[],
-        description="Users, one of which must be the request's `user`. Default: any user, or none.",
+    users: Annotated[list[Annotated[str, Field(max_length=256)]], UNIQUE] = listed(
+        "Users, one of which must be the request's `user`. Default: any user, or none.",
         max_length=64,
         json_schema_extra=SET
         | {"items": {"type": "string", "description": "A user, such as alice.", "maxLength": 256}},
@@ -83,7 +70,7 @@ class WeightedBackendRef(Model):
     kind: Literal["InferenceService", "LoraAdapter"] = Field(
         default="InferenceService", description="Kind of the backend."
     )
-    name: Annotated[str, _BACKEND] = Field(
+    name: Annotated[str, BACKEND_NAME] = Field(
         description="Name of an InferenceService or LoraAdapter of the same namespace, such as chat.",
         min_length=1,
         max_length=63,
@@ -114,11 +101,8 @@ class SessionAffinity(Model):
             "same `user`. Header: requests with the same value of a header."
         )
     )
-    header: Annotated[str | None, _HEADER] = Field(
-        default=None,
-        description="Name of the header, such as x-session.",
-        min_length=1,
-        max_length=64,
+    header: Annotated[str | None, _HEADER] = optional(
+        "Name of the header, such as x-session.", min_length=1, max_length=64
     )
 
 
@@ -126,12 +110,9 @@ class Mirror(Model):
     """Service that gets copies of requests. Its responses are dropped."""
 
     backend_ref: BackendRef = Field(description="Service that gets the copies.")
-    revision: str | None = Field(
-        default=None,
-        description=(
-            "Revision of the service that gets the copies, with or without traffic. Default: copies are "
-            "split like the service's traffic."
-        ),
+    revision: str | None = optional(
+        "Revision of the service that gets the copies, with or without traffic. Default: copies are "
+        "split like the service's traffic.",
         min_length=1,
         max_length=63,
     )
@@ -143,12 +124,9 @@ class Mirror(Model):
 class Timeouts(Model):
     """Time limits of requests."""
 
-    request: PositiveDuration | None = Field(
-        default=None,
-        description=(
-            "Time from the arrival of a request to the end of its response. Later it is cancelled, with "
-            "a 504 if the response has not begun. Default: the gateway's limit of 30 minutes."
-        ),
+    request: PositiveDuration | None = optional(
+        "Time from the arrival of a request to the end of its response. Later it is cancelled, with "
+        "a 504 if the response has not begun. Default: the gateway's limit of 30 minutes."
     )
 
 
@@ -163,14 +141,13 @@ class RouteRule(Model):
         ),
     )
 
-    name: Annotated[str, _NAME] = Field(
+    name: Annotated[str, PART_NAME] = Field(
         description="Name of the rule, for the status and for patches, such as beta-users.",
         min_length=1,
         max_length=63,
     )
-    matches: list[RouteMatch] = Field(
-        default=[],
-        description="Conditions, one of which a request must meet. Default: every request matches.",
+    matches: list[RouteMatch] = listed(
+        "Conditions, one of which a request must meet. Default: every request matches.",
         max_length=8,
         json_schema_extra=ATOMIC,
     )
@@ -180,17 +157,13 @@ class RouteRule(Model):
         max_length=8,
         json_schema_extra=map_by("kind", "name"),
     )
-    session_affinity: SessionAffinity | None = Field(
-        default=None,
-        description="Which requests stay with the same backend. Default: none.",
+    session_affinity: SessionAffinity | None = optional(
+        "Which requests stay with the same backend. Default: none."
     )
-    mirrors: list[Mirror] = Field(
-        default=[],
-        description="Services that get copies of the requests.",
-        max_length=4,
-        json_schema_extra=ATOMIC,
+    mirrors: list[Mirror] = listed(
+        "Services that get copies of the requests.", max_length=4, json_schema_extra=ATOMIC
     )
-    timeouts: Timeouts | None = Field(default=None, description="Time limits of the requests.")
+    timeouts: Timeouts | None = optional("Time limits of the requests.")
 
 
 class ModelRouteSpec(Model):
@@ -236,27 +209,20 @@ class ModelRouteStatus(Model):
     observed_generation: int = Field(
         default=-1, description="Generation of the spec that the status is about. -1: none yet."
     )
-    model_name: str | None = Field(
-        default=None,
-        description=(
-            "Model name under which the route answers. Empty until all backends exist and one of them is "
-            "ready; then it stays until spec.modelName is changed."
-        ),
+    model_name: str | None = optional(
+        "Model name under which the route answers. Empty until all backends exist and one of them is "
+        "ready; then it stays until spec.modelName is changed."
     )
-    gateways: GatewayCount | None = Field(
-        default=None, description="Gateways that apply the route, of all that are ready."
+    gateways: GatewayCount | None = optional(
+        "Gateways that apply the route, of all that are ready."
     )
-    backends: list[BackendStatus] = Field(
-        default=[],
-        description="State of the backends, in the order of the rules.",
+    backends: list[BackendStatus] = listed(
+        "State of the backends, in the order of the rules.",
         json_schema_extra=map_by("rule", "kind", "name"),
     )
-    conditions: list[Condition] = Field(
-        default=[],
-        description=(
-            "Accepted, ResolvedRefs, Programmed, Ready, Reconciling, Stalled, and ModelNameConflict while "
-            "another namespace has the model name."
-        ),
+    conditions: list[Condition] = listed(
+        "Accepted, ResolvedRefs, Programmed, Ready, Reconciling, Stalled, and ModelNameConflict while "
+        "another namespace has the model name.",
         json_schema_extra=map_by("type"),
     )
 

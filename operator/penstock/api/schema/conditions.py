@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from penstock.api.schema.defaults import optional
 from penstock.api.schema.rules import Model
 from penstock.core.reconcile.condition_types import REASON_PATTERN
 
@@ -32,6 +33,6 @@ class Condition(Model):
         description="Time of the last change of the status.",
         json_schema_extra={"format": "date-time"},
     )
-    observed_generation: int | None = Field(
-        default=None, description="Generation of the spec that the condition is about.", ge=0
+    observed_generation: int | None = optional(
+        "Generation of the spec that the condition is about.", ge=0
     )

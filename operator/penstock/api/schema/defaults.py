@@ -1,4 +1,4 @@
-"""Defaults that the operator applies, so that the API server does not store them.
+"""Optional fields, and defaults that the operator applies, so that the API server does not store them.
 
 A stored default stays in all objects as it was when they were written. A default of the operator can
 become a better one, or follow the model and the hardware.
@@ -7,8 +7,15 @@ become a better one, or follow the model and the hardware.
 from dataclasses import fields
 from typing import Any
 
+from pydantic import Field
+
 # Marks a field's default in the pydantic schema; crdgen turns it into a sentence of the description.
 OPERATOR_DEFAULT = "x-operator-default"
+
+
+def optional(description: str, **rules: Any) -> Any:
+    """Field that may be absent. rules: further arguments of pydantic's Field, such as ge."""
+    return Field(default=None, description=description, **rules)
 
 
 def operator_default(value: int | str) -> dict[str, Any]:

@@ -11,22 +11,19 @@ ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
 SET: dict[str, Any] = {"x-kubernetes-list-type": "set"}
 
 
-def argument_list(description: str, *, max_length: int = 128) -> list[str]:
+def listed(description: str, **rules: Any) -> Any:
+    """Field with a list that may be empty. rules: further arguments of Field, such as max_length."""
+    return Field(default=[], description=description, **rules)
+
+
+def argument_list(description: str, *, max_length: int = 128) -> Any:
     """Field with a list of command-line arguments. max_length: maximum number of arguments."""
-    made: list[str] = Field(
-        default=[],
-        description=description,
-        max_length=max_length,
-        json_schema_extra=ATOMIC
-        | {
-            "items": {
-                "type": "string",
-                "description": "An argument, such as --verbose.",
-                "maxLength": 4096,
-            }
-        },
-    )
-    return made
+    items = {
+        "type": "string",
+        "description": "An argument, such as --verbose.",
+        "maxLength": 4096,
+    }
+    return listed(description, max_length=max_length, json_schema_extra=ATOMIC | {"items": items})
 
 
 def map_by(*keys: str) -> dict[str, Any]:

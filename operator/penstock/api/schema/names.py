@@ -1,11 +1,26 @@
-"""Rules of names in the API: of models for clients, and of services that other objects refer to."""
+"""Rules of names and URLs in the API."""
 
 from penstock.api.schema.rules import Obeys, matches
 
+_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
 SERVICE_NAME = Obeys(
+    matches(_LABEL, "must be the name of an InferenceService of the same namespace")
+)
+BACKEND_NAME = Obeys(
+    matches(_LABEL, "must be the name of an InferenceService or LoraAdapter of the same namespace")
+)
+# Of a part of an object, such as a metric.
+PART_NAME = Obeys(
     matches(
-        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        "must be the name of an InferenceService of the same namespace",
+        _LABEL,
+        "must have lower-case letters, digits and '-', and begin and end with a letter or digit",
+    )
+)
+HTTP_URL = Obeys(
+    matches(
+        r"^https?://[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?(/[-A-Za-z0-9._~/]*)?$",
+        "must be http://HOST[:PORT][/PATH] or https://…, without a user or a query",
     )
 )
 

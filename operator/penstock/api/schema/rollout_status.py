@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from penstock.api.schema.lists import map_by
+from penstock.api.schema.defaults import optional
+from penstock.api.schema.lists import listed, map_by
 from penstock.api.schema.rules import Model
 from penstock.core.observed.rollout_phases import Phase
 
@@ -29,12 +30,8 @@ class Evidence(Model):
             "and lengths, absolute for fractions of requests."
         )
     )
-    low: float | None = Field(
-        default=None, description="Lower confidence bound of the effect, if known."
-    )
-    high: float | None = Field(
-        default=None, description="Upper confidence bound of the effect, if known."
-    )
+    low: float | None = optional("Lower confidence bound of the effect, if known.")
+    high: float | None = optional("Upper confidence bound of the effect, if known.")
     canary_samples: int = Field(description="Number of requests on the canary.")
     control_samples: int = Field(description="Number of requests on the control.")
     e_value: float = Field(
@@ -77,26 +74,21 @@ class RolloutStatus(Model):
         description="Time at which the phase began.", json_schema_extra={"format": "date-time"}
     )
     message: str = Field(description="Reason for the phase, as a sentence.")
-    revision: str | None = Field(default=None, description="Revision that is rolled out.")
+    revision: str | None = optional("Revision that is rolled out.")
     replicas: int = Field(
         description="Number of replicas at the start of the rollout. Used if no scaler sets one."
     )
-    weight_percent: int | None = Field(
-        default=None, description="Traffic share that the canary has reached, in percent."
+    weight_percent: int | None = optional("Traffic share that the canary has reached, in percent.")
+    command: str | None = optional(
+        "Last command of a user that was read; each is carried out once."
     )
-    command: str | None = Field(
-        default=None, description="Last command of a user that was read; each is carried out once."
+    rejected: RejectedRevision | None = optional(
+        "Revision that is not rolled out again until the spec changes."
     )
-    rejected: RejectedRevision | None = Field(
-        default=None, description="Revision that is not rolled out again until the spec changes."
+    evidence: list[Evidence] = listed(
+        "Results of the canary's statistical tests.", json_schema_extra=map_by("metric")
     )
-    evidence: list[Evidence] = Field(
-        default=[],
-        description="Results of the canary's statistical tests.",
-        json_schema_extra=map_by("metric"),
-    )
-    gates: list[Gate] = Field(
-        default=[],
-        description="State of the canary's metric gates and of its evaluation.",
+    gates: list[Gate] = listed(
+        "State of the canary's metric gates and of its evaluation.",
         json_schema_extra=map_by("kind", "name"),
     )
