@@ -25,15 +25,8 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
-    """The integer at a path, as a part of a Text."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
 class Json:
-    """The value at a path as JSON, as a part of a Text.
+    """The value at a path as JSON, as a part of a Text; also an integer, which is a float in Helm.
 
     required: the error if the value is empty; empty: it may be. A JSON schema can refuse it too, but not say
     which other value requires it.
@@ -95,7 +88,7 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A string of several parts: strings, Value, Number, Json, Required, ReleaseNamespace, or If of these."""
+    """A string of several parts: strings, Value, Json, Required, ReleaseNamespace, or If of these."""
 
     parts: tuple[Tree, ...]
 

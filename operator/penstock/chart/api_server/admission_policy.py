@@ -59,7 +59,10 @@ def admission_policy() -> list[Tree]:
             "failurePolicy": "Fail",
             "matchConstraints": {
                 "resourceRules": [_services()],
-                "namespaceSelector": If("watchNamespace", _watched_namespace()),
+                "namespaceSelector": If(
+                    "watchNamespace",
+                    {"matchLabels": {"kubernetes.io/metadata.name": Value("watchNamespace")}},
+                ),
             },
             "matchConditions": [{"name": "changed", "expression": _IS_CHANGED}],
             "variables": _variables(),
@@ -97,10 +100,6 @@ def _services() -> Object:
         "resources": [PLURAL],
         "operations": ["CREATE", "UPDATE"],
     }
-
-
-def _watched_namespace() -> Object:
-    return {"matchLabels": {"kubernetes.io/metadata.name": Value("watchNamespace")}}
 
 
 def _variables() -> list[Object]:

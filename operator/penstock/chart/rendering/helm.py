@@ -22,7 +22,6 @@ from penstock.chart.tree import (
     If,
     Json,
     Merge,
-    Number,
     PortOf,
     ReleaseNamespace,
     Required,
@@ -180,12 +179,10 @@ def _expression(node: Tree) -> str:
             return json.dumps(node)
         case Value(path):
             return _reference(path)
-        case Number(path):  # a float in Helm, which `print` would write as 1e+06
-            return f"(toJson {_reference(path)})"
         case Json(path, required) if required:  # `required` refuses only null and ""
             given = f'(default "" {_reference(path)})'
             return f"(toJson (required {json.dumps(required)} {given}))"
-        case Json(path):
+        case Json(path):  # `print` would write a float as 1e+06
             return f"(toJson {_reference(path)})"
         case Required(path, message):
             return f"(required {json.dumps(message)} {_reference(path)})"

@@ -25,7 +25,6 @@ from penstock.chart.tree import (
     If,
     Json,
     Merge,
-    Number,
     PortOf,
     ReleaseNamespace,
     Required,
@@ -95,7 +94,7 @@ class _Resolver:
                 texts = [self.resolve(part) for part in parts]
                 return "".join(str(each) for each in texts if each is not ABSENT)
             # The values are checked already.
-            case Value(path) | Number(path) | Compared(path):
+            case Value(path) | Compared(path):
                 return self._value(path)
             case Json(path, required):
                 found = self._value(path)
