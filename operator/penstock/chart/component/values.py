@@ -62,9 +62,18 @@ ExtraMount = Annotated[
 
 
 class ValuesModel(BaseModel):
-    """Base of all values: unknown keys and values of another type are refused."""
+    """Base of all values: unknown keys and values of another type are refused.
 
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
+    The docstring of a section or a value is its description.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        use_attribute_docstrings=True,
+    )
 
     def absent_from(self, values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
         """Yield the paths of this model's values that `values` do not have. prefix: of the paths."""
@@ -79,9 +88,8 @@ class ValuesModel(BaseModel):
 class ServiceAccount(ValuesModel):
     """ServiceAccount of the pods."""
 
-    annotations: dict[str, str] = Field(
-        default={}, description="Annotations of the ServiceAccount."
-    )
+    annotations: dict[str, str] = Field(default={})
+    """Annotations of the ServiceAccount."""
 
 
 def _check_unique(keys: list[str]) -> list[str]:
@@ -91,16 +99,15 @@ def _check_unique(keys: list[str]) -> list[str]:
 
 
 class TopologySpread(ValuesModel):
-    """How pods are spread."""
+    """How pods are spread over nodes and zones."""
 
     topology_keys: Annotated[list[str], AfterValidator(_check_unique)] = Field(
         default=["kubernetes.io/hostname", "topology.kubernetes.io/zone"],
-        description="Labels of nodes over whose values pods are spread evenly. Empty: no spread.",
         json_schema_extra={"uniqueItems": True},
     )
-    when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = Field(
-        default="ScheduleAnyway", description="What happens to a pod that cannot be spread."
-    )
+    """Labels of nodes over whose values pods are spread evenly. Empty: no spread."""
+    when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = "ScheduleAnyway"
+    """What happens to a pod that cannot be spread."""
 
 
 class Component(ValuesModel):
@@ -109,39 +116,30 @@ class Component(ValuesModel):
     replicas: int
     resources: AnyObject
     termination_grace_period_seconds: int
-    extra_args: list[str] = Field(
-        default=[], description="Further command-line arguments of the container."
-    )
-    extra_env: list[ExtraVariable] = Field(
-        default=[], description="Further environment variables of the container, as in a pod."
-    )
-    extra_volumes: list[ExtraVolume] = Field(
-        default=[], description="Further volumes of the pod, as in a pod."
-    )
-    extra_volume_mounts: list[ExtraMount] = Field(
-        default=[], description="Mounts of extraVolumes in the container."
-    )
+    extra_args: list[str] = Field(default=[])
+    """Further command-line arguments of the container."""
+    extra_env: list[ExtraVariable] = Field(default=[])
+    """Further environment variables of the container, as in a pod."""
+    extra_volumes: list[ExtraVolume] = Field(default=[])
+    """Further volumes of the pod, as in a pod."""
+    extra_volume_mounts: list[ExtraMount] = Field(default=[])
+    """Mounts of extraVolumes in the container."""
     pod_labels: Annotated[dict[str, str], AfterValidator(_check_labels)] = Field(
         default={},
-        description="Further labels of pods.",
         json_schema_extra={
             "patternProperties": {f"^{re.escape(name)}$": False for name in _RESERVED_LABELS}
         },
     )
-    pod_annotations: dict[str, str] = Field(default={}, description="Annotations of pods.")
-    node_selector: dict[str, str] = Field(
-        default={}, description="Labels that a node must have to run pods."
-    )
-    tolerations: list[AnyObject] = Field(default=[], description="Tolerations of pods.")
-    affinity: AnyObject = Field(default={}, description="Affinity of pods.")
-    topology_spread: TopologySpread = Field(
-        default=TopologySpread(), description="How pods are spread over nodes and zones."
-    )
-    priority_class_name: str = Field(
-        default="",
-        description="PriorityClass of pods.",
-        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
-    )
-    service_account: ServiceAccount = Field(
-        default=ServiceAccount(), description="ServiceAccount of the pods."
-    )
+    """Further labels of pods."""
+    pod_annotations: dict[str, str] = Field(default={})
+    """Annotations of pods."""
+    node_selector: dict[str, str] = Field(default={})
+    """Labels that a node must have to run pods."""
+    tolerations: list[AnyObject] = Field(default=[])
+    """Tolerations of pods."""
+    affinity: AnyObject = Field(default={})
+    """Affinity of pods."""
+    topology_spread: TopologySpread = TopologySpread()
+    priority_class_name: str = Field(default="", pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")
+    """PriorityClass of pods."""
+    service_account: ServiceAccount = ServiceAccount()

@@ -26,23 +26,14 @@ class Tracing(ValuesModel):
 
     model_config = ConfigDict(json_schema_extra=_ARGUMENT_RULE)
 
-    endpoint: str = Field(
-        default="",
-        description="URL at which a collector accepts OTLP over HTTP (not gRPC), such as "
-        "http://collector.observability:4318. Empty: no traces.",
-        pattern=f"^({_URL})?$",
-    )
-    sampler: Sampler = Field(
-        default="parentbased_always_on",
-        description="Which requests are recorded. `parentbased` samplers follow the client's decision "
-        "if it sent one.",
-    )
-    sampler_arg: str = Field(
-        default="",
-        description="Fraction of requests that a `traceidratio` sampler records, such as '0.01'. Set it "
-        "with these samplers only.",
-        pattern=r"^(0|1|0?\.[0-9]+)?$",
-    )
+    endpoint: str = Field(default="", pattern=f"^({_URL})?$")
+    """URL at which a collector accepts OTLP over HTTP (not gRPC), such as
+    http://collector.observability:4318. Empty: no traces."""
+    sampler: Sampler = "parentbased_always_on"
+    """Which requests are recorded. `parentbased` samplers follow the client's decision if it sent one."""
+    sampler_arg: str = Field(default="", pattern=r"^(0|1|0?\.[0-9]+)?$")
+    """Fraction of requests that a `traceidratio` sampler records, such as '0.01'. Set it with these samplers
+    only."""
 
     @model_validator(mode="after")
     def _check_argument(self) -> Self:

@@ -23,24 +23,17 @@ _DRAIN_FLAG, _DRAIN_VARIABLE = "^--drain-", "^PENSTOCK_GW_DRAIN_"
 class Autoscaling(ValuesModel):
     """HorizontalPodAutoscaler of the gateway."""
 
-    enabled: bool = Field(
-        default=False, description="Scale the gateway by its CPU use, in place of `replicas`."
-    )
-    min_replicas: int = Field(default=2, description="Minimum number of replicas.", ge=1)
-    max_replicas: int = Field(default=8, description="Maximum number of replicas.", ge=1)
-    target_cpu_utilization_percentage: int = Field(
-        default=60,
-        description="Average CPU use that the autoscaler aims at, in percent of the requested CPU. A "
-        "gateway uses at most one core.",
-        ge=1,
-        le=100,
-    )
-    scale_down_stabilization_seconds: int = Field(
-        default=300,
-        description="Time for which a lower number must have been enough before pods are removed.",
-        ge=0,
-        le=3600,
-    )
+    enabled: bool = False
+    """Scale the gateway by its CPU use, in place of `replicas`."""
+    min_replicas: int = Field(default=2, ge=1)
+    """Minimum number of replicas."""
+    max_replicas: int = Field(default=8, ge=1)
+    """Maximum number of replicas."""
+    target_cpu_utilization_percentage: int = Field(default=60, ge=1, le=100)
+    """Average CPU use that the autoscaler aims at, in percent of the requested CPU. A gateway uses at most
+    one core."""
+    scale_down_stabilization_seconds: int = Field(default=300, ge=0, le=3600)
+    """Time for which a lower number must have been enough before pods are removed."""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -52,12 +45,11 @@ class Autoscaling(ValuesModel):
 class GatewayService(ValuesModel):
     """Service of the gateway."""
 
-    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
-        default="ClusterIP",
-        description="Type of the Service. The gateway authenticates nobody: put a proxy that does so in "
-        "front of it before it is reachable from outside.",
-    )
-    annotations: dict[str, str] = Field(default={}, description="Annotations of the Service.")
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
+    """Type of the Service. The gateway authenticates nobody: put a proxy that does so in front of it before
+    it is reachable from outside."""
+    annotations: dict[str, str] = Field(default={})
+    """Annotations of the Service."""
 
 
 def _has_cpu(name: str) -> JsonDict:
@@ -87,11 +79,12 @@ class Gateway(Component):
 
     model_config = ConfigDict(json_schema_extra={"allOf": [_CPU_RULE, _GRACE_PERIOD_RULE]})
 
-    replicas: int = Field(default=2, description="Number of replicas without autoscaling.", ge=1)
+    replicas: int = Field(default=2, ge=1)
+    """Number of replicas without autoscaling."""
     resources: AnyObject = Field(
-        default={"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
-        description="Resources of the container.",
+        default={"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
     )
+    """Resources of the container."""
     termination_grace_period_seconds: int = Field(
         default=90,
         description="Time for the pod to end after SIGTERM, in seconds. At least 15 more than "
@@ -99,23 +92,15 @@ class Gateway(Component):
         f"{MIN_GRACE_PERIOD_S} with their defaults.",
         ge=1,
     )
-    port: int = Field(default=8080, description="Port of the pods for clients.", ge=1024, le=65535)
-    management_port: int = Field(
-        default=8082,
-        description="Port of the pods for probes, metrics and the operator's reads.",
-        ge=1024,
-        le=65535,
-    )
-    host_network: bool = Field(
-        default=False,
-        description="Listen on the node's address, for clusters without load balancers. A node then runs "
-        "one gateway, pods are replaced with an interruption, and most network plugins do not apply "
-        "NetworkPolicies to them.",
-    )
-    autoscaling: Autoscaling = Field(
-        default=Autoscaling(), description="HorizontalPodAutoscaler of the gateway."
-    )
-    service: GatewayService = Field(default=GatewayService(), description="Service of the gateway.")
+    port: int = Field(default=8080, ge=1024, le=65535)
+    """Port of the pods for clients."""
+    management_port: int = Field(default=8082, ge=1024, le=65535)
+    """Port of the pods for probes, metrics and the operator's reads."""
+    host_network: bool = False
+    """Listen on the node's address, for clusters without load balancers. A node then runs one gateway, pods
+    are replaced with an interruption, and most network plugins do not apply NetworkPolicies to them."""
+    autoscaling: Autoscaling = Autoscaling()
+    service: GatewayService = GatewayService()
 
     @model_validator(mode="after")
     def _check_ports(self) -> Self:

@@ -22,56 +22,33 @@ PROMETHEUS_MISSING = (
 
 
 class NetworkPolicy(ValuesModel):
-    """NetworkPolicies of operator, gateway and engines, which deny connections that these do not need."""
+    """NetworkPolicies of operator, gateway and engines: connections that they do not need are denied."""
 
-    enabled: bool = Field(
-        default=True,
-        description="Restrict the connections of operator and gateway, and with `engines` those of engines.",
-    )
-    engines: bool = Field(
-        default=True,
-        description="Have the operator keep a NetworkPolicy in each namespace with services: only gateways, "
-        "the operator, evaluation Jobs of canaries and enginesFrom may connect to engines, which "
-        "authenticate nobody. Needs enabled.",
-    )
-    engines_from: list[Peer] = Field(
-        default=[],
-        description="Further peers that may connect to engines, as in a NetworkPolicy's `from`: Prometheus, "
-        "and clients that use no gateway. With gateway.hostNetwork the nodes' addresses (`ipBlock`).",
-    )
-    gateway_from: list[Peer] = Field(
-        default=[],
-        description="Peers that may connect to the gateway's port for clients, as in a NetworkPolicy's "
-        "`from`. Empty: all.",
-    )
-    metrics_from: list[Peer] = Field(
-        default=[],
-        description="Peers that may connect to the ports for metrics besides the release's own namespace: "
-        "Prometheus, and for the operator the API server (an `ipBlock`), through which `kubectl penstock "
-        "explain`, `record` and `adapters` read.",
-    )
-    api_server_ports: list[Port] = Field(
-        default=[443, 6443, 8443, 16443],
-        min_length=1,
-        description="Ports of the API server, before and after address translation.",
-    )
-    api_server_to: list[Peer] = Field(
-        default=[],
-        description="Addresses of the API server, as in a NetworkPolicy's `to`, before and after address "
-        "translation. Empty: any address, at these ports.",
-    )
-    prometheus_ports: list[Port] = Field(
-        default=[443, 9090],
-        min_length=1,
-        description="Further ports of the servers in operator.metricsHosts and operator.prometheus, such as "
-        "those after address translation.",
-    )
-    collector_ports: list[Port] = Field(
-        default=[443, 4318],
-        min_length=1,
-        description="Further ports of the collector in tracing.endpoint, such as that after address "
-        "translation.",
-    )
-    extra_egress: list[AnyObject] = Field(
-        default=[], description="Further egress rules of operator and gateway."
-    )
+    enabled: bool = True
+    """Restrict the connections of operator and gateway, and with `engines` those of engines."""
+    engines: bool = True
+    """Have the operator keep a NetworkPolicy in each namespace with services: only gateways, the operator,
+    evaluation Jobs of canaries and enginesFrom may connect to engines, which authenticate nobody. Needs
+    enabled."""
+    engines_from: list[Peer] = Field(default=[])
+    """Further peers that may connect to engines, as in a NetworkPolicy's `from`: Prometheus, and clients that
+    use no gateway. With gateway.hostNetwork the nodes' addresses (`ipBlock`)."""
+    gateway_from: list[Peer] = Field(default=[])
+    """Peers that may connect to the gateway's port for clients, as in a NetworkPolicy's `from`. Empty:
+    all."""
+    metrics_from: list[Peer] = Field(default=[])
+    """Peers that may connect to the ports for metrics besides the release's own namespace: Prometheus, and
+    for the operator the API server (an `ipBlock`), through which `kubectl penstock explain`, `record` and
+    `adapters` read."""
+    api_server_ports: list[Port] = Field(default=[443, 6443, 8443, 16443], min_length=1)
+    """Ports of the API server, before and after address translation."""
+    api_server_to: list[Peer] = Field(default=[])
+    """Addresses of the API server, as in a NetworkPolicy's `to`, before and after address translation. Empty:
+    any address, at these ports."""
+    prometheus_ports: list[Port] = Field(default=[443, 9090], min_length=1)
+    """Further ports of the servers in operator.metricsHosts and operator.prometheus, such as those after
+    address translation."""
+    collector_ports: list[Port] = Field(default=[443, 4318], min_length=1)
+    """Further ports of the collector in tracing.endpoint, such as that after address translation."""
+    extra_egress: list[AnyObject] = Field(default=[])
+    """Further egress rules of operator and gateway."""

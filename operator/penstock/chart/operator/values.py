@@ -45,21 +45,12 @@ class Prometheus(ValuesModel):
         }
     )
 
-    url: str = Field(
-        default="",
-        description="URL of the server. Empty: none.",
-        pattern=r"^(https?://[^@\s]+)?$",
-    )
-    token_file: str = Field(
-        default="",
-        description="File with a bearer token in the operator's pod. Needs a url with https.",
-        pattern=r"^(/.*)?$",
-    )
-    ca_file: str = Field(
-        default="",
-        description="File with the server's CA certificate in the operator's pod.",
-        pattern=r"^(/.*)?$",
-    )
+    url: str = Field(default="", pattern=r"^(https?://[^@\s]+)?$")
+    """URL of the server. Empty: none."""
+    token_file: str = Field(default="", pattern=r"^(/.*)?$")
+    """File with a bearer token in the operator's pod. Needs a url with https."""
+    ca_file: str = Field(default="", pattern=r"^(/.*)?$")
+    """File with the server's CA certificate in the operator's pod."""
 
     @model_validator(mode="after")
     def _check_url(self) -> Self:
@@ -73,38 +64,24 @@ class Prometheus(ValuesModel):
 class Operator(Component):
     """The operator. One replica leads, the others stand by."""
 
-    replicas: int = Field(default=2, description="Number of replicas.", ge=1)
+    replicas: int = Field(default=2, ge=1)
+    """Number of replicas."""
     resources: AnyObject = Field(
-        default={"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
-        description="Resources of the container.",
+        default={"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}}
     )
-    termination_grace_period_seconds: int = Field(
-        default=10, description="Time for the pod to end after SIGTERM, in seconds.", ge=1
-    )
-    engine_image: str = Field(
-        default="",
-        description="Image of engine pods. Empty: REPOSITORY-engine:TAG with the repository and tag of "
-        "`image`.",
-    )
-    metrics_hosts: list[str] = Field(
-        default=[],
-        description="HOST or HOST:PORT of each Prometheus that canaries' metric queries may use.",
-    )
-    allow_unrestricted_templates: bool = Field(
-        default=False,
-        description="Allow services any pod template, also one whose pods have more rights than the "
-        "restricted Pod Security Standard gives: a user who may create a service may then create any pod.",
-    )
-    allowed_host_paths: list[HostPath] = Field(
-        default=[],
-        description="Folders of the nodes below which file:// models may be. Empty: no such models.",
-    )
-    allowed_service_accounts: list[AccountName] = Field(
-        default=[],
-        description="Service accounts that spec.template of services may name, each as NAME (in any "
-        "namespace) or NAMESPACE/NAME, such as team-a/model-reader. Their tokens are not mounted.",
-    )
-    prometheus: Prometheus = Field(
-        default=Prometheus(),
-        description="A Prometheus that scrapes the engines, used when the operator cannot scrape them.",
-    )
+    """Resources of the container."""
+    termination_grace_period_seconds: int = Field(default=10, ge=1)
+    """Time for the pod to end after SIGTERM, in seconds."""
+    engine_image: str = ""
+    """Image of engine pods. Empty: REPOSITORY-engine:TAG with the repository and tag of `image`."""
+    metrics_hosts: list[str] = Field(default=[])
+    """HOST or HOST:PORT of each Prometheus that canaries' metric queries may use."""
+    allow_unrestricted_templates: bool = False
+    """Allow services any pod template, also one whose pods have more rights than the restricted Pod Security
+    Standard gives: a user who may create a service may then create any pod."""
+    allowed_host_paths: list[HostPath] = Field(default=[])
+    """Folders of the nodes below which file:// models may be. Empty: no such models."""
+    allowed_service_accounts: list[AccountName] = Field(default=[])
+    """Service accounts that spec.template of services may name, each as NAME (in any namespace) or
+    NAMESPACE/NAME, such as team-a/model-reader. Their tokens are not mounted."""
+    prometheus: Prometheus = Prometheus()

@@ -24,48 +24,34 @@ class InvalidValues(ValueError):
 class Image(ValuesModel):
     """The image of operator and gateway."""
 
-    repository: str = Field(
-        default="",
-        description="Repository of the image, such as registry.example/penstock. Must be set: no image is "
-        "published.",
-        pattern=r"^[\w./:-]*$",
-    )
-    tag: str = Field(
-        default="",
-        description="Tag of the image. Empty: the version of the chart.",
-        pattern=r"^[\w.-]*$",
-    )
-    digest: str = Field(
-        default="",
-        description="Digest of the image of operator and gateway; used in place of the tag.",
-        pattern=r"^(sha256:[0-9a-f]{64})?$",
-    )
-    pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
-        default="IfNotPresent", description="When nodes pull the image of operator and gateway."
-    )
+    repository: str = Field(default="", pattern=r"^[\w./:-]*$")
+    """Repository of the image, such as registry.example/penstock. Must be set: no image is published."""
+    tag: str = Field(default="", pattern=r"^[\w.-]*$")
+    """Tag of the image. Empty: the version of the chart."""
+    digest: str = Field(default="", pattern=r"^(sha256:[0-9a-f]{64})?$")
+    """Digest of the image of operator and gateway; used in place of the tag."""
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """When nodes pull the image of operator and gateway."""
 
 
 class PullSecret(ValuesModel):
-    name: str = Field(description="Name of the Secret.", min_length=1)
+    name: str = Field(min_length=1)
+    """Name of the Secret."""
 
 
 class Crds(ValuesModel):
     """CustomResourceDefinitions."""
 
-    enabled: bool = Field(
-        default=True,
-        description="Install the CRDs, and upgrade them with the chart. They stay after an uninstall.",
-    )
+    enabled: bool = True
+    """Install the CRDs, and upgrade them with the chart. They stay after an uninstall."""
 
 
 class UserRoles(ValuesModel):
     """Rights of users on the kinds."""
 
-    enabled: bool = Field(
-        default=True,
-        description="Let users with the roles view, edit and admin of Kubernetes read and, but for view, "
-        "write services, ModelRoutes and LoraAdapters where they have these roles.",
-    )
+    enabled: bool = True
+    """Let users with the roles view, edit and admin of Kubernetes read and, but for view, write services,
+    ModelRoutes and LoraAdapters where they have these roles."""
 
 
 # Variables that `tracing` sets must not be in gateway.extraEnv too.
@@ -90,46 +76,25 @@ class Values(ValuesModel):
 
     model_config = ConfigDict(json_schema_extra={"allOf": [_TRACING_RULE]})
 
-    image: Image = Field(default=Image(), description="The image of operator and gateway.")
-    image_pull_secrets: list[PullSecret] = Field(
-        default=[], description="Secrets with which nodes pull the image of operator and gateway."
-    )
+    image: Image = Image()
+    image_pull_secrets: list[PullSecret] = Field(default=[])
+    """Secrets with which nodes pull the image of operator and gateway."""
     watch_namespace: str = Field(
-        default="",
-        description="Namespace whose services are operated and served, with rights in this namespace "
-        "only. Empty: all namespaces.",
-        pattern=rf"^({NAMESPACE_PATTERN})?$",
-        max_length=MAX_NAMESPACE_LENGTH,
+        default="", pattern=rf"^({NAMESPACE_PATTERN})?$", max_length=MAX_NAMESPACE_LENGTH
     )
-    crds: Crds = Field(default=Crds(), description="CustomResourceDefinitions.")
-    user_roles: UserRoles = Field(default=UserRoles(), description="Rights of users on the kinds.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severe level that operator and gateway log."
-    )
-    operator: Operator = Field(
-        default=Operator(), description="The operator. One replica leads, the others stand by."
-    )
-    gateway: Gateway = Field(
-        default=Gateway(), description="The gateway: one OpenAI-compatible URL for all services."
-    )
-    network_policy: NetworkPolicy = Field(
-        default=NetworkPolicy(),
-        description="NetworkPolicies of operator, gateway and engines: connections that they do not need are "
-        "denied.",
-    )
-    api_priority: ApiPriority = Field(
-        default=ApiPriority(), description="Priority of the operator's requests at the API server."
-    )
-    admission_policy: AdmissionPolicy = Field(
-        default=AdmissionPolicy(), description="ValidatingAdmissionPolicy of services."
-    )
-    monitoring: Monitoring = Field(
-        default=Monitoring(), description="Objects for Prometheus and Grafana."
-    )
-    tracing: Tracing = Field(
-        default=Tracing(),
-        description="OpenTelemetry traces of the gateway. Engines get theirs from their services.",
-    )
+    """Namespace whose services are operated and served, with rights in this namespace only. Empty: all
+    namespaces."""
+    crds: Crds = Crds()
+    user_roles: UserRoles = UserRoles()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level that operator and gateway log."""
+    operator: Operator = Operator()
+    gateway: Gateway = Gateway()
+    network_policy: NetworkPolicy = NetworkPolicy()
+    api_priority: ApiPriority = ApiPriority()
+    admission_policy: AdmissionPolicy = AdmissionPolicy()
+    monitoring: Monitoring = Monitoring()
+    tracing: Tracing = Tracing()
 
     @model_validator(mode="after")
     def _check_variables(self) -> Self:

@@ -25,6 +25,8 @@ def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
     for key, child in node.items():
         if key == "properties":
             made[key] = {name: _inlined(each, definitions) for name, each in child.items()}
+        elif key == "description":
+            made[key] = " ".join(child.split())
         elif key not in ("$ref", "$defs", "title", "default"):
             made[key] = _inlined(child, definitions)
     if "properties" in made:  # a section that is set to null has no defaults
