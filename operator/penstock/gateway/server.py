@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.clients.kubernetes.client import connect
 from penstock.gateway.app import Gateway
 from penstock.gateway.http.open_files import fit_connections
-from penstock.gateway.http.servers import (
-    HttpServers,
-    Server,
-)
+from penstock.gateway.http.servers import HttpServers, Server
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.store import SnapshotStore
 from penstock.gateway.upstream.upstream import Upstream

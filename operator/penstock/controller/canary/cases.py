@@ -12,7 +12,7 @@ from penstock.core.canary.evidence import Faults
 from penstock.core.manifests.stored_record import RecordOwner, service_owner
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_phases import JUDGED_PHASES, MIRRORED_PHASES
-from penstock.core.observed.stored_status import stored_status
+from penstock.core.observed.stored_status import stored_phase, stored_status
 from penstock.core.rollout.blocks import ComparedArms
 from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.service import CONTROL, SERVE, ServiceSpec
@@ -55,7 +55,7 @@ def canary_cases(
     cases = []
     for key, body in services.items():
         with failures.isolate_errors("judge", *key):
-            if _phase(body) in JUDGED_PHASES + MIRRORED_PHASES:
+            if stored_phase(body) in JUDGED_PHASES + MIRRORED_PHASES:
                 cases += _cases(body, deployments_of.get(key, []), own_pods.get(key, []))
     return cases
 
@@ -73,7 +73,7 @@ def _cases(body: Object, deployments: list[Object], pods: list[Object]) -> list[
         return []
     first = min(canary, key=lambda each: each.name)  # of several variants
     case = _case(service, revision, stable, first.uid, engines)
-    return [replace(case, is_mirrored=_phase(body) in MIRRORED_PHASES)]
+    return [replace(case, is_mirrored=stored_phase(body) in MIRRORED_PHASES)]
 
 
 def _case(
@@ -102,8 +102,3 @@ def _case(
 
 def _names(service: ServiceSpec, pods: list[ObservedPod]) -> frozenset[str]:
     return frozenset(f"{service.namespace}/{pod.name}" for pod in pods)
-
-
-def _phase(body: Object) -> str:
-    phase: str = (stored_status(body).get("rollout") or {}).get("phase", "")
-    return phase

@@ -19,7 +19,7 @@ from penstock.clients.metrics.metric_set import families
 from penstock.controller.process.failures import Failures
 from penstock.controller.watching.children import by_service, children_of
 from penstock.core.observed.rollout_phases import PHASES
-from penstock.core.observed.stored_status import stored_status
+from penstock.core.observed.stored_status import stored_phase, stored_status
 from penstock.core.scaling.attainment import AttainmentWindow, budget_left
 from penstock.core.scaling.quotas import OVER_BUDGET
 from penstock.core.scaling.rule import Decision
@@ -109,8 +109,8 @@ class ServiceMetrics(Collector):
 
     def observe_change(self, key: Key, before: Object | None, after: Object) -> None:
         """Count a change of the rollout's phase. before: the service as it was; None if it is new."""
-        phase = _phase(after)
-        if before is not None and phase and phase != _phase(before):
+        phase = stored_phase(after)
+        if before is not None and phase and phase != stored_phase(before):
             self._history(key, after["metadata"]["uid"]).phases[phase] += 1
 
     def collect(self) -> Iterable[Metric]:
@@ -191,8 +191,3 @@ def _attainment_samples(window: AttainmentWindow, objectives: Objectives) -> Ite
         yield Sample(specs.ATTAINMENT, ratio, (objective,))
         left = budget_left(ratio, objectives.attainment)
         yield Sample(specs.ERROR_BUDGET_LEFT, left, (objective,))
-
-
-def _phase(body: Object) -> str:
-    phase: str = (stored_status(body).get("rollout") or {}).get("phase", "")
-    return phase

@@ -45,6 +45,12 @@ def stored_status(body: Object) -> Object:
     return {} if status is None else current_names(status)
 
 
+def stored_phase(body: Object) -> str:
+    """The rollout's phase in the stored status; empty before the first write."""
+    phase: str = (stored_status(body).get("rollout") or {}).get("phase", "")
+    return phase
+
+
 def current_names(status: Object) -> Object:
     """A status with the current names of its fields, and without the generation -1 of the schema."""
     found = _renamed("status", status)
@@ -86,12 +92,8 @@ def _renamed(kind: str, stored: Object) -> Object:
     found = {name: value for name, value in stored.items() if name not in names}
     for old, name in names.items():
         if old in stored and name not in found:
-            found[name] = OLD_VALUES.get(old, _unchanged)(stored[old])
+            found[name] = OLD_VALUES.get(old, lambda value: value)(stored[old])
     return found
-
-
-def _unchanged(value: Any) -> Any:
-    return value
 
 
 def side_of(target: Object) -> Side:
