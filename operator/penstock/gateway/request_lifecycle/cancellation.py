@@ -7,7 +7,6 @@ task and one timer run next to it and cancel that task, in whatever phase it is.
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from enum import StrEnum
-from types import TracebackType
 from typing import Any, Self
 
 from penstock.gateway.request_lifecycle.timeline import RequestPhase
@@ -66,12 +65,7 @@ class CancellationScope:
         self._registry.add(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self.close()
         if self._cause is not None and isinstance(error, asyncio.CancelledError):
             self._task.uncancel()

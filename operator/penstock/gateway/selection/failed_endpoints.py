@@ -7,7 +7,6 @@ Failures that nobody can tell are not counted.
 """
 
 import asyncio
-from types import TracebackType
 from typing import Self
 
 from penstock.core.routing.charge import CHARGES, Ending
@@ -32,12 +31,7 @@ class FailedEndpoints:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         has_no_engine = isinstance(error, RequestError)
         is_cancelled = isinstance(error, asyncio.CancelledError)
         if len(self._failed) > 1 or has_no_engine or is_cancelled:
