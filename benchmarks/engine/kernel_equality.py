@@ -25,10 +25,11 @@ if __name__ == "__main__" and "cuda" not in sys.argv:  # Triton reads this varia
 
 import torch
 from tests.support.engine.covering_array import covering_array
+from tests.support.engine.kernel_references import paged_attention_reference
 
 from penstock_engine.kernels.kv_write import kv_write, kv_write_reference
 from penstock_engine.kernels.paged_attention import paged_attention
-from penstock_engine.kernels.paged_batch import PagedBatch, paged_attention_reference
+from penstock_engine.kernels.paged_batch import PagedBatch
 
 SHAPES: dict[str, tuple[Any, ...]] = {
     "heads": (1, 2, 3, 4, 5, 7, 8, 12, 14, 16, 20, 28, 32, 48, 64),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from benchmarks.engine.greedy_equality import BLOCK_SIZE, make_prompts
+from tests.support.engine.kernel_references import dequantize_kv
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
@@ -15,7 +16,7 @@ from penstock_engine.core.step import BlockCopies, TokenLogprobs
 from penstock_engine.execution.paged_model import PagedModel
 from penstock_engine.execution.runner import Runner
 from penstock_engine.execution.runner_config import RunnerConfig
-from penstock_engine.kernels.kv_quant import dequantize_kv, quantize_kv
+from penstock_engine.kernels.kv_quant import quantize_kv
 from penstock_engine.kernels.kv_write import kv_write_reference
 from penstock_engine.layers.attention import QKV, AttentionShape, Span
 from penstock_engine.layers.gathered_attention import GatheredAttention

@@ -1,1 +1,1 @@
-"""Triton kernels, each with a reference in torch, and the choice between them."""
+"""Triton kernels, operations in torch, and the choice between them."""

@@ -1,5 +1,5 @@
 # mypy: allow-incomplete-defs
-"""Adjusts logits before sampling: grammar mask, penalties, temperature, min-p (Triton and reference).
+"""Adjusts logits before sampling: grammar mask, penalties, temperature, min-p (Triton).
 
 The order is vLLM's. Top-k and top-p are applied afterwards, because they need sorted logits.
 """
@@ -31,44 +31,6 @@ class Penalties:
     slots: torch.Tensor
 
 
-def adjust_logits_reference(
-    logits: torch.Tensor,
-    temperatures: torch.Tensor,
-    min_ps: torch.Tensor,
-    *,
-    penalties: Penalties | None = None,
-    allowed: torch.Tensor | None = None,
-) -> None:
-    """Apply grammar masks, penalties, temperatures and min-p to logits in place.
-
-    logits: float32 [rows, vocabulary]. temperatures: float32 [rows]; 0: no division. min_ps: float32
-    [rows]; logits of tokens less probable than this fraction of the most probable one become -inf; 0:
-    none. allowed: int32 [rows, words], bit i of word w for token 32 w + i; logits of tokens whose bit
-    is 0 become -inf.
-    """
-    vocab_size = logits.shape[1]
-    if allowed is not None:
-        bits = allowed[..., None] >> torch.arange(32, device=logits.device, dtype=torch.int32)
-        logits.masked_fill_((bits & 1).flatten(1)[:, :vocab_size] == 0, -torch.inf)
-    if penalties is not None:
-        _penalize(logits, penalties)
-    logits /= temperatures.where(temperatures > 0, 1.0)[:, None]
-    # A ratio of probabilities is exp(a - b), so no sum over the vocabulary is needed.
-    floor = logits.amax(-1, keepdim=True) + min_ps.log()[:, None]
-    logits.masked_fill_(logits < floor, -torch.inf)
-
-
-def _penalize(logits: torch.Tensor, penalties: Penalties) -> None:
-    slots = penalties.slots.clamp(min=0)
-    is_known = (penalties.slots >= 0)[:, None]
-    counts = penalties.counts[slots] * is_known
-    is_seen = (counts > 0) | (penalties.is_in_prompt[slots] & is_known)
-    repetition = penalties.repetition[:, None]
-    repeated = torch.where(logits > 0, logits / repetition, logits * repetition)
-    logits.copy_(torch.where(is_seen, repeated, logits))
-    logits -= penalties.frequency[:, None] * counts + penalties.presence[:, None] * (counts > 0)
-
-
 def adjust_logits(
     logits: torch.Tensor,
     temperatures: torch.Tensor,
@@ -79,7 +41,10 @@ def adjust_logits(
 ) -> None:
     """Apply grammar masks, penalties, temperatures and min-p to logits in place (Triton).
 
-    Arguments as for adjust_logits_reference. Rows of logits must be contiguous.
+    logits: float32 [rows, vocabulary]; rows must be contiguous. temperatures: float32 [rows]; 0: no
+    division. min_ps: float32 [rows]; logits of tokens less probable than this fraction of the most
+    probable one become -inf; 0: none. allowed: int32 [rows, words], bit i of word w for token 32 w + i;
+    logits of tokens whose bit is 0 become -inf.
     """
     num_rows, vocab_size = logits.shape
     assert logits.dtype == torch.float32
@@ -151,6 +116,7 @@ def _adjust_logits_kernel(
         largest = tl.maximum(largest, x)
         tl.store(at, x, mask=is_token)
     if min_p > 0:
+        # A ratio of probabilities is exp(a - b), so no sum over the vocabulary is needed.
         floor = tl.max(largest, 0) + tl.log(min_p)
         for start in range(0, loop_bound(vocab_size), BLOCK):
             token = start + tl.arange(0, BLOCK)

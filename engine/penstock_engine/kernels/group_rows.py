@@ -1,5 +1,5 @@
 # mypy: allow-incomplete-defs
-"""Sorts the rows of a batch by group, in blocks of one group each (Triton and reference).
+"""Sorts the rows of a batch by group, in blocks of one group each (Triton).
 
 Groups are the experts of a mixture-of-experts layer, or the LoRA adapters of a batch. The output
 shapes depend only on the numbers of rows and groups, so that a CUDA graph can replay it.
@@ -30,31 +30,13 @@ class Groups:
     num_groups: int
 
 
-def group_rows_reference(groups: torch.Tensor, num_groups: int, block_rows: int) -> Groups:
-    """Sort row indices by group, in blocks of block_rows.
+def group_rows(groups: torch.Tensor, num_groups: int, block_rows: int) -> Groups:
+    """Sort row indices by group, in blocks of block_rows (Triton).
 
     groups: integers [rows], each below num_groups; negative: in no group, sorted to the end.
     """
     num_rows = len(groups)
-    num_blocks = _max_num_blocks(num_rows, num_groups, block_rows)
-    bucket = groups.long().where(groups >= 0, num_groups)
-    order = bucket.argsort(stable=True)
-    counts = torch.zeros(num_groups + 1, dtype=torch.int64, device=groups.device)
-    counts.scatter_add_(0, bucket, torch.ones_like(bucket))
-    padded = (counts + block_rows - 1) // block_rows * block_rows
-    shift = (padded.cumsum(0) - padded) - (counts.cumsum(0) - counts)
-    rows = groups.new_full((num_blocks * block_rows,), num_rows, dtype=torch.int32)
-    rows[torch.arange(num_rows, device=groups.device) + shift[bucket[order]]] = order.int()
-    starts = torch.arange(num_blocks, device=groups.device) * block_rows
-    owner = torch.searchsorted(padded.cumsum(0), starts, right=True)
-    block_groups = owner.where(owner < num_groups, -1).int()
-    return Groups(rows, block_groups, block_rows, num_rows, num_groups)
-
-
-def group_rows(groups: torch.Tensor, num_groups: int, block_rows: int) -> Groups:
-    """Sort row indices by group, in blocks of block_rows (Triton); see group_rows_reference."""
-    num_rows = len(groups)
-    num_blocks = _max_num_blocks(num_rows, num_groups, block_rows)
+    num_blocks = max_num_blocks(num_rows, num_groups, block_rows)
     rows = torch.empty(num_blocks * block_rows, dtype=torch.int32, device=groups.device)
     block_groups = torch.empty(num_blocks, dtype=torch.int32, device=groups.device)
     _group_rows_kernel[(num_groups + 1,)](
@@ -71,7 +53,7 @@ def group_rows(groups: torch.Tensor, num_groups: int, block_rows: int) -> Groups
     return Groups(rows, block_groups, block_rows, num_rows, num_groups)
 
 
-def _max_num_blocks(num_rows: int, num_groups: int, block_rows: int) -> int:
+def max_num_blocks(num_rows: int, num_groups: int, block_rows: int) -> int:
     """Upper bound on the number of blocks: each group that has rows pads less than one block."""
     most_groups = min(num_rows, num_groups + 1)
     return (num_rows + most_groups * (block_rows - 1)) // block_rows

@@ -1,5 +1,5 @@
 # mypy: allow-incomplete-defs
-"""Grouped matrix product: each row is multiplied by the weights of its group (Triton and reference).
+"""Grouped matrix product: each row is multiplied by the weights of its group (Triton).
 
 Groups are experts of a mixture-of-experts layer, or LoRA adapters.
 """
@@ -20,39 +20,6 @@ BLOCK_INPUTS = 64
 MIN_SPLIT_INPUTS = 512  # with shorter splits, adding the partial sums costs more than they save
 
 
-def grouped_linear_reference(
-    x: torch.Tensor,
-    weights: torch.Tensor,
-    groups: Groups,
-    *,
-    rows_of_input: int = 1,
-    factors: torch.Tensor | None = None,
-    out: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    """Multiply each row of x by the weight matrix of its group. Sums are float32.
-
-    x: [rows / rows_of_input, inputs]; row r of the result is computed from row r // rows_of_input.
-    weights: [groups, outputs, inputs], of x's dtype or one to which x is rounded. factors: [rows],
-    multiply the results. out: [rows, outputs], to which the results are added in place; None: a new
-    tensor of out_dtype or x's dtype, in which rows of no group are 0.
-    """
-    if out is None:
-        shape = (groups.num_rows, weights.shape[1])
-        out = torch.zeros(shape, dtype=out_dtype or x.dtype, device=x.device)
-    blocks = groups.rows.view(-1, groups.block_rows)
-    for rows, group in zip(blocks.long(), groups.block_groups.tolist(), strict=True):
-        rows = rows[rows < groups.num_rows]
-        if group < 0 or not len(rows):
-            continue
-        inputs = x[rows // rows_of_input].to(weights.dtype).float()
-        result = inputs @ weights[group].float().T
-        if factors is not None:
-            result *= factors[rows, None]
-        out[rows] = (out[rows].float() + result).to(out.dtype)
-    return out
-
-
 def grouped_linear(
     x: torch.Tensor,
     weights: torch.Tensor,
@@ -63,9 +30,13 @@ def grouped_linear(
     out: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Multiply each row of x by the weight matrix of its group (Triton); see grouped_linear_reference.
+    """Multiply each row of x by the weight matrix of its group (Triton). Sums are float32.
 
-    Row strides of x and out may be larger than dense.
+    x: [rows / rows_of_input, inputs]; row r of the result is computed from row r // rows_of_input.
+    weights: [groups, outputs, inputs], of x's dtype or one to which x is rounded. factors: [rows],
+    multiply the results. out: [rows, outputs], to which the results are added in place; None: a new
+    tensor of out_dtype or x's dtype, in which rows of no group are 0. Row strides of x and out may be
+    larger than dense.
     """
     num_groups, num_outputs, num_inputs = weights.shape
     assert x.shape == (groups.num_rows // rows_of_input, num_inputs)

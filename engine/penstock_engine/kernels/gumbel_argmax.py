@@ -1,5 +1,5 @@
 # mypy: allow-incomplete-defs
-"""Samples a token of each row with the Gumbel-max trick (Triton and reference).
+"""Samples a token of each row with the Gumbel-max trick (Triton).
 
 The argmax of logits plus Gumbel noise is token i with probability softmax(logits)[i], so that neither
 a sort, nor a sum, nor a synchronization is needed. The noise of a token depends only on the row's
@@ -14,58 +14,14 @@ from penstock_engine.kernels.runtime import jit, loop_bound, tl
 BLOCK = 1024  # counters per iteration, each of four tokens: Philox returns four words a call
 
 
-def gumbel_argmax_reference(
-    logits: torch.Tensor, is_drawn: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor
-) -> torch.Tensor:
-    """Sample a token for each row. Returns int64 [rows].
-
-    logits: float32 [rows, vocabulary]; -inf for tokens that are not allowed. is_drawn: bool [rows];
-    False: take the largest logit instead, the first of equals. seeds, positions: int64 [rows];
-    positions from 0 to 2**32 - 1.
-    """
-    vocab_size = logits.shape[1]
-    quarter = -(-vocab_size // 4)
-    counter = torch.arange(quarter, device=logits.device)
-    words = philox(seeds[:, None], counter[None], positions[:, None])
-    # Token t uses word t // quarter of counter t % quarter.
-    noise = gumbel(torch.cat(words, dim=1)[:, :vocab_size])
-    return torch.where(is_drawn[:, None], logits + noise, logits).argmax(-1)
-
-
-def philox(
-    seed: torch.Tensor, counter: torch.Tensor, position: torch.Tensor
-) -> tuple[torch.Tensor, ...]:
-    """Philox-4x32-10: four random words, int64 below 2**32, from int64 tensors that broadcast."""
-    mask = 0xFFFFFFFF
-    key, other_key = seed & mask, (seed >> 32) & mask
-    zeros = torch.zeros_like(counter + position)
-    c0, c1, c2, c3 = counter + zeros, position + zeros, zeros, zeros
-    for _ in range(10):
-        # The int64 product may wrap to a negative number, but its upper 32 bits are still correct.
-        a, b = 0xD2511F53 * c0, 0xCD9E8D57 * c2
-        c0, c1, c2, c3 = (
-            ((b >> 32) & mask) ^ c1 ^ key,
-            b & mask,
-            ((a >> 32) & mask) ^ c3 ^ other_key,
-            a & mask,
-        )
-        key, other_key = (key + 0x9E3779B9) & mask, (other_key + 0xBB67AE85) & mask
-    return c0, c1, c2, c3
-
-
-def gumbel(words: torch.Tensor) -> torch.Tensor:
-    """Gumbel noise from random words: -log(-log(1 - u)), accurate for the small u that win."""
-    u = ((words.float() + 0.5) * 2.0**-32).clamp(max=1 - 2.0**-24)
-    small = u * (1 + u * (0.5 + u * (1 / 3 + u * 0.25)))  # series of -log(1 - u) for small u
-    return -torch.where(u < 0.01, small, -(1 - u).log()).log()
-
-
 def gumbel_argmax(
     logits: torch.Tensor, is_drawn: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
-    """Sample a token for each row (Triton); see gumbel_argmax_reference.
+    """Sample a token for each row (Triton). Returns int64 [rows].
 
-    Rows of logits must be contiguous.
+    logits: float32 [rows, vocabulary], contiguous rows; -inf for tokens that are not allowed. is_drawn:
+    bool [rows]; False: take the largest logit instead, the first of equals. seeds, positions: int64
+    [rows]; positions from 0 to 2**32 - 1.
     """
     num_rows, vocab_size = logits.shape
     assert logits.dtype == torch.float32
@@ -115,6 +71,7 @@ def _gumbel_argmax_kernel(
 
 @jit
 def _gumbel(word):
+    """Gumbel noise from a random word: -log(-log(1 - u)), accurate for the small u that win."""
     u = tl.minimum((word.to(tl.float32) + 0.5) * 2.3283064365386963e-10, 0.9999999403953552)
     small = u * (1 + u * (0.5 + u * (0.3333333333333333 + u * 0.25)))
     return -tl.log(tl.where(u < 0.01, small, -tl.log(1 - u)))

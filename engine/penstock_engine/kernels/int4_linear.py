@@ -1,5 +1,5 @@
 # mypy: allow-incomplete-defs
-"""Matrix product with 4-bit weights, dequantized in the kernel (Triton and reference).
+"""Matrix product with 4-bit weights, dequantized in the kernel (Triton).
 
     weight[o, i] = (code[o, i] - 8) * scale[o, g] + offset[o, g]        code: 0 to 15
 
@@ -9,7 +9,6 @@ of the second half in its high 4 bits.
 """
 
 import torch
-import torch.nn.functional as F
 
 from penstock_engine.kernels.int8_linear import (
     MIN_SPLIT_INPUTS,
@@ -19,35 +18,17 @@ from penstock_engine.kernels.int8_linear import (
 from penstock_engine.kernels.runtime import dot, jit, loop_bound, splits_to_fill, tl
 
 
-def int4_linear_reference(
-    x: torch.Tensor,
-    packed: torch.Tensor,
-    scales_and_offsets: torch.Tensor,
-    num_outputs: int,
-) -> torch.Tensor:
-    """Multiply x: [rows, inputs] by 4-bit weights: [rows, num_outputs] of x's dtype, float32 sums.
-
-    packed: uint8 [blocks, inputs, block_rows / 2]. scales_and_offsets: floating [groups, blocks *
-    block_rows, 2]; a group has inputs / groups inputs. Weight rows from num_outputs on are padding.
-    """
-    num_inputs = packed.shape[1]
-    codes = torch.cat((packed & 15, packed >> 4), 2).transpose(1, 2).flatten(0, 1).float() - 8
-    scales, offsets = scales_and_offsets.float().unbind(-1)
-    groups = codes.view(len(codes), len(scales), num_inputs // len(scales))
-    groups = groups * scales.t()[..., None] + offsets.t()[..., None]
-    result = F.linear(x.float(), groups.flatten(1)[:num_outputs])
-    return result.to(x.dtype)
-
-
 def int4_linear(
     x: torch.Tensor,
     packed: torch.Tensor,
     scales_and_offsets: torch.Tensor,
     num_outputs: int,
 ) -> torch.Tensor:
-    """Multiply x: [rows, inputs] by 4-bit weights (Triton); see int4_linear_reference.
+    """Multiply x: [rows, inputs] by 4-bit weights (Triton): [rows, num_outputs] of x's dtype, float32 sums.
 
-    The row stride of x may be larger than dense. Groups must be a multiple of GROUP_MULTIPLE inputs.
+    The row stride of x may be larger than dense. packed: uint8 [blocks, inputs, block_rows / 2].
+    scales_and_offsets: floating [groups, blocks * block_rows, 2]; a group has inputs / groups inputs, a
+    multiple of GROUP_MULTIPLE. Weight rows from num_outputs on are padding.
     """
     num_rows, num_inputs = x.shape
     num_blocks, _, half = packed.shape

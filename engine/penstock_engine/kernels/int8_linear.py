@@ -4,7 +4,6 @@
 import math
 
 import torch
-import torch.nn.functional as F
 
 from penstock_engine.kernels.kv_quant import loadable_view, to_float
 from penstock_engine.kernels.runtime import (
@@ -22,29 +21,6 @@ GROUP_MULTIPLE = 16
 MIN_SPLIT_INPUTS = 512  # with shorter splits, adding the partial sums costs more than they save
 
 
-def int8_linear_reference(
-    x: torch.Tensor,
-    codes: torch.Tensor,
-    scales: torch.Tensor,
-    group_size: int,
-    *,
-    zeros: torch.Tensor | None = None,
-    factor: float = 1.0,
-) -> torch.Tensor:
-    """Multiply x: [rows, inputs] by 8-bit weights: [rows, outputs] of x's dtype, float32 sums.
-
-    codes: int8 or float8_e4m3fn [outputs, inputs]. scales: floating [outputs, groups], one for each
-    group_size inputs; the last group may be smaller. zeros: int16 [outputs, groups]. A weight is
-    (code - zero) * scale * factor.
-    """
-    group = torch.arange(codes.shape[1], device=codes.device) // group_size
-    weight = codes.float()
-    if zeros is not None:
-        weight -= zeros[:, group]
-    result = F.linear(x.float(), weight * scales[:, group]) * factor
-    return result.to(x.dtype)
-
-
 def int8_linear(
     x: torch.Tensor,
     codes: torch.Tensor,
@@ -54,10 +30,12 @@ def int8_linear(
     zeros: torch.Tensor | None = None,
     factor: float = 1.0,
 ) -> torch.Tensor:
-    """Multiply x: [rows, inputs] by 8-bit weights (Triton); see int8_linear_reference.
+    """Multiply x: [rows, inputs] by 8-bit weights (Triton): [rows, outputs] of x's dtype, float32 sums.
 
-    The row stride of x may be larger than dense. group_size: a multiple of GROUP_MULTIPLE, or at
-    least the number of inputs.
+    The row stride of x may be larger than dense. codes: int8 or float8_e4m3fn [outputs, inputs]. scales:
+    floating [outputs, groups], one for each group_size inputs; the last group may be smaller. group_size:
+    a multiple of GROUP_MULTIPLE, or at least the number of inputs. zeros: int16 [outputs, groups]. A
+    weight is (code - zero) * scale * factor.
     """
     num_rows, num_inputs = x.shape
     num_outputs, num_groups = scales.shape

@@ -25,13 +25,6 @@ def quantize_kv(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torc
     return (steps.round() if dtype == torch.int8 else steps).to(dtype), scales
 
 
-def dequantize_kv(
-    values: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype = torch.float32
-) -> torch.Tensor:
-    """Dequantize vectors. values: int8 or float8_e4m3fn [..., head_dim]; scales: float32 [...]."""
-    return (values.float() * scales[..., None]).to(dtype)
-
-
 def loadable_view(pool: torch.Tensor) -> torch.Tensor:
     """View float8 as uint8 if the device has no float8 (before sm_89); return other dtypes unchanged."""
     if pool.dtype == torch.float8_e4m3fn and not has_float8(pool.device):

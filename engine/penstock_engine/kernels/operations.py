@@ -35,7 +35,7 @@ def _rotate_in_place(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     half = cos.shape[-1] // 2  # the second halves, because sin is negated in the first
-    rope(q, k, cos[:, 0, half:], sin[:, 0, half:], None)
+    rope(q, k, cos[:, 0, half:], sin[:, 0, half:])
     return q, k
 
 

@@ -33,7 +33,14 @@ def paged_attention(
     softcap: float = 0.0,
     kv_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Causal attention of new tokens over the paged KV cache (Triton); see paged_attention_reference."""
+    """Causal attention of new tokens over the paged KV cache (Triton).
+
+    query: [tokens, heads, head_dim]; the result has the same shape and dtype. cache: [2, blocks,
+    block_size, kv_heads, head_dim] of the dtype of query, or int8 or float8_e4m3fn with kv_scales:
+    float32 [2, blocks, block_size, kv_heads]. scale: multiplies the scores. window: sliding window,
+    the query's own position included; 0: none. softcap: scores are limited to (-softcap, softcap) by
+    tanh; 0: no limit. A query at a negative position is padding, and its result is 0.
+    """
     num_tokens, num_heads, head_dim = query.shape
     block_size, num_kv_heads = cache.shape[2:4]
     assert cache.is_contiguous()

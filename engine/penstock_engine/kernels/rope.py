@@ -6,40 +6,12 @@ import torch
 from penstock_engine.kernels.runtime import jit, next_power_of_2, tl
 
 
-def rope_reference(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    positions: torch.Tensor | None,
-) -> None:
-    """Apply rotary position embedding to q and k in place, computed in float32.
+def rope(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
+    """Apply rotary position embedding to q and k in place (Triton), computed in float32.
 
-    q: [tokens, heads, head_dim], k: [tokens, kv_heads, head_dim]. cos, sin: [max_positions,
-    rotary_dim / 2] of the angles, float32 or the dtype of q. Dimensions from rotary_dim on do not
-    change. positions: int64 [tokens]; None: row t of cos and sin belongs to token t.
-    """
-    if positions is not None:
-        cos, sin = cos[positions], sin[positions]
-    c, s = cos[:, None].float(), sin[:, None].float()
-    half = cos.shape[1]
-    for x in (q, k):
-        first, second = x[..., :half].float(), x[..., half : 2 * half].float()
-        turned = torch.cat((first * c - second * s, second * c + first * s), -1)
-        x[..., : 2 * half] = turned.to(x.dtype)
-
-
-def rope(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    positions: torch.Tensor | None,
-) -> None:
-    """Apply rotary position embedding to q and k in place (Triton); see rope_reference.
-
-    Row strides of q, k, cos and sin may be larger than dense. Heads may not: part of wider heads has to be
-    copied first.
+    q: [tokens, heads, head_dim], k: [tokens, kv_heads, head_dim]. cos, sin: [tokens, rotary_dim / 2] of
+    the angles, float32 or the dtype of q. Row strides of all may be larger than dense. Heads may not: part
+    of wider heads has to be copied first. Dimensions from rotary_dim on do not change.
     """
     num_tokens, num_heads, head_dim = q.shape
     half = cos.shape[1]
@@ -51,7 +23,6 @@ def rope(
         k,
         cos,
         sin,
-        positions,
         q.stride(0),
         k.stride(0),
         cos.stride(0),
@@ -71,7 +42,6 @@ def _rope_kernel(
     k,
     cos,
     sin,
-    positions,
     q_stride,
     k_stride,
     angle_stride,
@@ -84,12 +54,9 @@ def _rope_kernel(
     HALF_PAD: tl.constexpr,
 ):
     token = tl.program_id(0).to(tl.int64)
-    angles = token
-    if positions is not None:
-        angles = tl.load(positions + token).to(tl.int64)
     pair = tl.arange(0, HALF_PAD)
-    c = tl.load(cos + angles * angle_stride + pair, mask=pair < HALF, other=0.0).to(tl.float32)
-    s = tl.load(sin + angles * angle_stride + pair, mask=pair < HALF, other=0.0).to(tl.float32)
+    c = tl.load(cos + token * angle_stride + pair, mask=pair < HALF, other=0.0).to(tl.float32)
+    s = tl.load(sin + token * angle_stride + pair, mask=pair < HALF, other=0.0).to(tl.float32)
     _rotate_pairs(q + token * q_stride, c, s, NUM_HEADS, HEADS_PAD, HEAD_DIM, HALF, HALF_PAD)
     _rotate_pairs(k + token * k_stride, c, s, NUM_KV_HEADS, KV_HEADS_PAD, HEAD_DIM, HALF, HALF_PAD)
 

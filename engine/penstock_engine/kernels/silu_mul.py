@@ -2,26 +2,10 @@
 """Gated activations of an MLP: activation of a row's first half times its second half."""
 
 import torch
-import torch.nn.functional as F
 
 from penstock_engine.kernels.runtime import jit, sigmoid, tl
 
 BLOCK = 1024
-
-
-def silu_mul_reference(gate_up: torch.Tensor) -> torch.Tensor:
-    """SiLU gate: silu(gates) * up, computed in float32. Returns [rows, size] of gate_up's dtype.
-
-    gate_up: [rows, 2 * size], gates first.
-    """
-    gate, up = gate_up.float().chunk(2, dim=-1)
-    return (F.silu(gate) * up).to(gate_up.dtype)
-
-
-def gelu_tanh_mul_reference(gate_up: torch.Tensor) -> torch.Tensor:
-    """GELU gate (tanh approximation): gelu(gates) * up, computed in float32; see silu_mul_reference."""
-    gate, up = gate_up.float().chunk(2, dim=-1)
-    return (F.gelu(gate, approximate="tanh") * up).to(gate_up.dtype)
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from penstock_engine.core.step import ScheduledSequence
-from penstock_engine.kernels.group_rows import Groups
-from penstock_engine.kernels.lora import group_by_adapter, lora_expand, lora_shrink
+from penstock_engine.kernels.group_rows import Groups, group_rows
+from penstock_engine.kernels.grouped_linear import choose_block_rows, grouped_linear
 from penstock_engine.kernels.transfer import send
 from penstock_engine.lora.checkpoint import Factors
 
@@ -118,7 +118,8 @@ class KernelRowSelection:
             own = [slots.get(sequence.adapter, -1) for sequence in sequences]
             tokens = np.repeat(np.array(own, np.int32), [s.num_tokens for s in sequences])
             own_slots = send(torch.from_numpy(tokens), self._device)
-            self.groups = group_by_adapter(own_slots, self.num_slots)
+            block_rows = choose_block_rows(len(tokens), self.num_slots)
+            self.groups = group_rows(own_slots, self.num_slots, block_rows)
 
     def product(self, sections: Sequence[Section]) -> LoraProduct:
         return KernelLoraProduct(sections, self)
@@ -159,10 +160,10 @@ class KernelLoraProduct:
         groups = self._selection.groups
         if groups is None or not self._rank:
             return
-        shrunk = lora_shrink(x, self._a, groups)
+        shrunk = grouped_linear(x, self._a, groups, out_dtype=torch.float32)
         for index, (section, b) in enumerate(zip(self._sections, self._b, strict=True)):
             part = shrunk[:, index * self._rank : (index + 1) * self._rank]
-            lora_expand(part, b, groups, y[:, section.first : section.last])
+            grouped_linear(part, b, groups, out=y[:, section.first : section.last])
 
     def _grow(self, rank: int, like: torch.Tensor) -> None:
         num_slots, num_sections = self._selection.num_slots, len(self._sections)

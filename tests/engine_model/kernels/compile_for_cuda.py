@@ -27,11 +27,12 @@ import penstock_engine.kernels  # noqa: E402
 from penstock_engine.kernels import kv_quant  # noqa: E402
 from penstock_engine.kernels.adjust_logits import Penalties, adjust_logits  # noqa: E402
 from penstock_engine.kernels.fused_add_norm import fused_add_norm  # noqa: E402
+from penstock_engine.kernels.group_rows import group_rows  # noqa: E402
+from penstock_engine.kernels.grouped_linear import choose_block_rows, grouped_linear  # noqa: E402
 from penstock_engine.kernels.gumbel_argmax import gumbel_argmax  # noqa: E402
 from penstock_engine.kernels.int4_linear import int4_linear  # noqa: E402
 from penstock_engine.kernels.int8_linear import int8_linear  # noqa: E402
 from penstock_engine.kernels.kv_write import kv_write  # noqa: E402
-from penstock_engine.kernels.lora import group_by_adapter, lora_expand, lora_shrink  # noqa: E402
 from penstock_engine.kernels.moe import moe  # noqa: E402
 from penstock_engine.kernels.operations import operations  # noqa: E402
 from penstock_engine.kernels.paged_attention import paged_attention  # noqa: E402
@@ -111,9 +112,8 @@ def row_kernels(dtype: torch.dtype) -> None:
     x = empty(3, 3072, dtype=dtype)
     fused_add_norm(x, empty(3, 3072, dtype=dtype), x[0], 1e-6)
     fused_add_norm(x.view(3, 24, 128), None, x[0, :128], 1e-6, weight_offset=1.0)
-    table = empty(9, 64, dtype=torch.float32)
-    positions = torch.zeros(3, dtype=torch.int64)
-    rope(x.view(3, 24, 128), x.view(3, 24, 128)[:, :8], table, table, positions)
+    table = empty(3, 64, dtype=torch.float32)
+    rope(x.view(3, 24, 128), x.view(3, 24, 128)[:, :8], table, table)
     angles = empty(3, 1, 128, dtype=dtype)
     operations("cuda").rotate(x.view(3, 24, 128), x.view(3, 24, 128)[:, :8], angles, angles)
     silu_mul(x)
@@ -140,10 +140,11 @@ def products(dtype: torch.dtype, num_rows: int) -> None:
     packed = empty(5, 2048, 32, dtype=torch.uint8)
     int4_linear(x, packed, empty(16, 320, 2, dtype=dtype), 300)
     experts = integers(num_rows, 2)
-    moe(x, empty(8, 1000, 2048, dtype=dtype), empty(8, 2048, 500, dtype=dtype), experts, x[:, :2])
-    tokens = group_by_adapter(experts[:, 0].contiguous(), 4)
-    shrunk = lora_shrink(x, empty(4, 16, 2048, dtype=dtype), tokens)
-    lora_expand(shrunk, empty(4, 300, 16, dtype=dtype), tokens, x[:, :300])
+    gate_up, down = empty(8, 1000, 2048, dtype=dtype), empty(8, 2048, 500, dtype=dtype)
+    moe(x, gate_up, down, experts, x[:, :2], silu_mul)
+    tokens = group_rows(experts[:, 0].contiguous(), 4, choose_block_rows(num_rows, 4))
+    shrunk = grouped_linear(x, empty(4, 16, 2048, dtype=dtype), tokens, out_dtype=torch.float32)
+    grouped_linear(shrunk, empty(4, 300, 16, dtype=dtype), tokens, out=x[:, :300])
 
 
 def all_kernels() -> set[str]:

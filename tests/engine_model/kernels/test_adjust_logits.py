@@ -2,12 +2,9 @@
 
 import pytest
 import torch
+from tests.support.engine.kernel_references import adjust_logits_reference
 
-from penstock_engine.kernels.adjust_logits import (
-    Penalties,
-    adjust_logits,
-    adjust_logits_reference,
-)
+from penstock_engine.kernels.adjust_logits import Penalties, adjust_logits
 
 
 def some_penalties(vocab_size: int, device: str) -> Penalties:

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from tests.support.engine.kernel_references import group_rows_reference
 
-from penstock_engine.kernels.group_rows import group_rows, group_rows_reference
+from penstock_engine.kernels.group_rows import group_rows
 
 
 @pytest.mark.parametrize("block_rows", [16, 64])

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from tests.support.engine.kernel_references import gumbel_argmax_reference, philox
 
-from penstock_engine.kernels.gumbel_argmax import gumbel_argmax, gumbel_argmax_reference, philox
+from penstock_engine.kernels.gumbel_argmax import gumbel_argmax
 
 
 @pytest.mark.parametrize(

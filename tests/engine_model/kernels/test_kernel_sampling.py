@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 import torch
 from benchmarks.engine import sampling_distribution as campaign
+from tests.support.engine.kernel_references import gumbel_argmax_reference
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
-from penstock_engine.kernels.gumbel_argmax import gumbel_argmax_reference
 from penstock_engine.sampling.grammar import GrammarMasks, grammar_masks
 from penstock_engine.sampling.kernel_sampling import sample_with_kernels
 from penstock_engine.sampling.request_state import RequestState

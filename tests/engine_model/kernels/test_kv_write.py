@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from tests.support.engine.kernel_references import dequantize_kv
 
-from penstock_engine.kernels.kv_quant import dequantize_kv, quantize_kv
+from penstock_engine.kernels.kv_quant import quantize_kv
 from penstock_engine.kernels.kv_write import kv_write, kv_write_reference
 
 SHAPES = [(1, 1, 64, 16), (5, 2, 80, 8), (33, 3, 128, 32), (7, 4, 16, 16)]

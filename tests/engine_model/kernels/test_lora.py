@@ -1,16 +1,11 @@
-"""Tests of the LoRA kernel against one product per token."""
+"""Tests of the grouped product with LoRA factors against one product per token."""
 
 import pytest
 import torch
+from tests.support.engine.kernel_references import group_rows_reference, grouped_linear_reference
 
-from penstock_engine.kernels.lora import (
-    group_by_adapter,
-    group_by_adapter_reference,
-    lora_expand,
-    lora_expand_reference,
-    lora_shrink,
-    lora_shrink_reference,
-)
+from penstock_engine.kernels.group_rows import group_rows
+from penstock_engine.kernels.grouped_linear import choose_block_rows, grouped_linear
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 
@@ -32,12 +27,12 @@ def test_equals_the_reference(
     b = (torch.randn(num_adapters, outputs, rank, device=device) / rank**0.5).to(dtype)
     y = torch.randn(num_tokens, outputs + 20, device=device).to(dtype)
     expected, actual = y.clone(), y.clone()
-    tokens = group_by_adapter_reference(adapters, num_adapters)
-    expected_shrunk = lora_shrink_reference(x, a, tokens)
-    lora_expand_reference(expected_shrunk, b, tokens, expected[:, 10:-10])
-    tokens = group_by_adapter(adapters, num_adapters)
-    shrunk = lora_shrink(x, a, tokens)
-    lora_expand(shrunk, b, tokens, actual[:, 10:-10])
+    tokens = group_rows_reference(adapters, num_adapters, 16)
+    expected_shrunk = grouped_linear_reference(x, a, tokens, out_dtype=torch.float32)
+    grouped_linear_reference(expected_shrunk, b, tokens, out=expected[:, 10:-10])
+    tokens = group_rows(adapters, num_adapters, choose_block_rows(num_tokens, num_adapters))
+    shrunk = grouped_linear(x, a, tokens, out_dtype=torch.float32)
+    grouped_linear(shrunk, b, tokens, out=actual[:, 10:-10])
     close = {"atol": TOLERANCE[dtype], "rtol": TOLERANCE[dtype]}
     torch.testing.assert_close(shrunk, expected_shrunk, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(actual, expected, **close)
@@ -49,8 +44,9 @@ def test_the_reference_is_each_tokens_own_product() -> None:
     adapters = torch.tensor([2, -1, 0, 2])
     x, a, b = torch.randn(4, 20), torch.randn(3, 5, 20), torch.randn(3, 7, 5)
     y = torch.zeros(4, 7)
-    tokens = group_by_adapter_reference(adapters, 3)
-    lora_expand_reference(lora_shrink_reference(x, a, tokens), b, tokens, y)
+    tokens = group_rows_reference(adapters, 3, 16)
+    shrunk = grouped_linear_reference(x, a, tokens, out_dtype=torch.float32)
+    grouped_linear_reference(shrunk, b, tokens, out=y)
     expected = torch.stack(
         [b[i] @ a[i] @ x[row] if i >= 0 else y[row] * 0 for row, i in enumerate(adapters)]
     )

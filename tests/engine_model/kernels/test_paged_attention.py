@@ -3,11 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.support.engine.kernel_references import paged_attention_reference
 
 from penstock_engine.kernels.attention_tile import Tile, choose_num_splits, choose_tile
 from penstock_engine.kernels.kv_write import kv_write
 from penstock_engine.kernels.paged_attention import paged_attention
-from penstock_engine.kernels.paged_batch import PagedBatch, paged_attention_reference
+from penstock_engine.kernels.paged_batch import PagedBatch
 
 
 def integers(values: list[int], device: str) -> torch.Tensor:

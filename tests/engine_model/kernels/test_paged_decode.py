@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from tests.support.engine.kernel_references import paged_attention_reference
 
 from penstock_engine.kernels.paged_attention import paged_attention
-from penstock_engine.kernels.paged_batch import PagedBatch, paged_attention_reference
+from penstock_engine.kernels.paged_batch import PagedBatch
 
 
 def check(device: str, lengths: list[int], *, group: int, window: int = 0) -> None:

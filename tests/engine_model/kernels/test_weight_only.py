@@ -6,10 +6,11 @@ from contextlib import AbstractContextManager
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.support.engine.kernel_references import int4_linear_reference, int8_linear_reference
 from torch import nn
 
-from penstock_engine.kernels.int4_linear import int4_linear, int4_linear_reference
-from penstock_engine.kernels.int8_linear import int8_linear, int8_linear_reference
+from penstock_engine.kernels.int4_linear import int4_linear
+from penstock_engine.kernels.int8_linear import int8_linear
 from penstock_engine.layers.linear import Linear
 from penstock_engine.quantization.int4 import Int4Weight
 from penstock_engine.quantization.linear_weight import make_linear_weight
