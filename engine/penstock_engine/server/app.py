@@ -1,5 +1,6 @@
 """Builds the ASGI application with all HTTP routes of the engine."""
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -17,7 +18,7 @@ from penstock_engine.server.handlers.middleware import RequestMiddleware
 from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.requests.chat_request import ChatCompletionRequest
 from penstock_engine.server.requests.completion_request import CompletionRequest
-from penstock_engine.server.requests.dialects import OpenAIDialect
+from penstock_engine.server.requests.dialects import Dialect, OpenAIDialect
 from penstock_engine.server.routes.adapters import adapter_routes
 from penstock_engine.server.routes.batch import BatchDialect
 from penstock_engine.server.routes.embeddings import EmbeddingsDialect, PoolingDialect
@@ -33,6 +34,17 @@ from penstock_engine.server.transport.errors import RequestError
 from penstock_engine.server.transport.lingering_close import LingeringClose
 
 CLIENT_CLOSED_REQUEST = 499
+
+# Formats of the routes that generate. /v1/responses, whose answers may be stored, has a module of its own.
+DIALECTS: Mapping[str, Callable[[], Dialect]] = {
+    "/invocations": InvocationsDialect,
+    "/pooling": PoolingDialect,
+    "/v1/chat/completions": partial(OpenAIDialect, ChatCompletionRequest),
+    "/v1/chat/completions/batch": BatchDialect,
+    "/v1/completions": partial(OpenAIDialect, CompletionRequest),
+    "/v1/embeddings": EmbeddingsDialect,
+    "/v1/messages": MessagesDialect,
+}
 
 
 def build_app(state: ServerState) -> ASGIApp:
@@ -50,41 +62,25 @@ def build_app(state: ServerState) -> ASGIApp:
         app.include_router(adapter_routes(state.adapters, folders, state.bodies))
     if state.options.enable_sleep_mode:
         app.include_router(sleep_routes(state))
-    return LingeringClose(_with_cors(RequestMiddleware(app, state), state.options))
+    counting = RequestMiddleware(app, state, {*DIALECTS, "/v1/responses"})
+    return LingeringClose(_with_cors(counting, state.options))
 
 
 def _add_generation_routes(app: FastAPI, state: ServerState) -> None:
-    @app.post("/v1/chat/completions")
-    async def chat_completions(http: Request) -> Response:
-        return await handle_request(state, http, OpenAIDialect(ChatCompletionRequest))
-
-    @app.post("/v1/chat/completions/batch")
-    async def chat_completions_batch(http: Request) -> Response:
-        return await handle_request(state, http, BatchDialect())
-
-    @app.post("/v1/completions")
-    async def completions(http: Request) -> Response:
-        return await handle_request(state, http, OpenAIDialect(CompletionRequest))
-
-    @app.post("/v1/embeddings")
-    async def embeddings(http: Request) -> Response:
-        return await handle_request(state, http, EmbeddingsDialect())
-
-    @app.post("/pooling")
-    async def pooling(http: Request) -> Response:
-        return await handle_request(state, http, PoolingDialect())
-
-    @app.post("/invocations")
-    async def invocations(http: Request) -> Response:
-        return await handle_request(state, http, InvocationsDialect())
-
-    @app.post("/v1/messages")
-    async def messages(http: Request) -> Response:
-        return await handle_request(state, http, MessagesDialect())
+    for path, make_dialect in DIALECTS.items():
+        _add_generation_route(app, state, path, make_dialect)
 
     @app.post("/v1/messages/count_tokens")
     async def count_tokens(http: Request) -> Response:
         return await count_tokens_route(state, http)
+
+
+def _add_generation_route(
+    app: FastAPI, state: ServerState, path: str, make_dialect: Callable[[], Dialect]
+) -> None:
+    @app.post(path)
+    async def answer(http: Request) -> Response:
+        return await handle_request(state, http, make_dialect())
 
 
 def _with_cors(app: ASGIApp, options: ServeOptions) -> ASGIApp:

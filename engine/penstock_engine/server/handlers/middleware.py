@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,18 +14,6 @@ from penstock_engine.server.handlers.state import ServerState
 from penstock_engine.server.transport.errors import RequestError
 
 OPEN_PATHS = frozenset({"/health", "/metrics", "/ping", "/ready", "/version"})
-GENERATION_PATHS = frozenset(
-    {
-        "/invocations",
-        "/pooling",
-        "/v1/chat/completions",
-        "/v1/chat/completions/batch",
-        "/v1/completions",
-        "/v1/embeddings",
-        "/v1/messages",
-        "/v1/responses",
-    }
-)
 
 HEADER = REQUEST_ID_HEADER.encode()
 
@@ -37,8 +25,9 @@ class RequestMiddleware:
     ones need a key, including paths without a route.
     """
 
-    def __init__(self, app: ASGIApp, state: ServerState) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState, generation_paths: Collection[str]) -> None:
         self._app = app
+        self._generation_paths = generation_paths
         self._state = state
         self._shows_id = state.options.enable_request_id_headers
         self._root = state.options.root_path.rstrip("/")
@@ -68,7 +57,7 @@ class RequestMiddleware:
                 log_failure(scope["request_id"], refusal)
             await refusal.response()(scope, receive, send_with_headers)
             return
-        is_generation = path in GENERATION_PATHS
+        is_generation = path in self._generation_paths
         self._state.in_flight += is_generation
         try:
             await self._app(scope, receive, send_with_headers)

@@ -4,9 +4,9 @@ The engine itself handles OpenAI's chat and completions. Other routes translate 
 these, and the answers back.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from fastapi.responses import Response
 
@@ -17,54 +17,43 @@ from penstock_engine.server.transport.errors import RequestError
 from penstock_engine.server.transport.json_text import Json, encode_line
 
 
-class Dialect(Protocol):
-    """Format of one route. One instance per request: the answer may depend on the request.
+class Dialect(ABC):
+    """Format of one route; by default OpenAI's. One instance per request: the answer may depend on it.
 
     always_reports_cached_tokens: whether usage has the number of cached tokens even without
     --enable-prompt-tokens-details.
     """
 
-    always_reports_cached_tokens: ClassVar[bool]
+    always_reports_cached_tokens: ClassVar[bool] = False
 
+    @abstractmethod
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> GenerationRequest:
         """Parses a body. defaults: values of parameters it leaves out. Raises RequestError."""
-        ...
 
     def whole(self, body: Json) -> Json:
         """Translates a whole answer from OpenAI's format to the route's."""
-        ...
+        return body
 
     def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         """Translates a stream from OpenAI's format to the route's.
 
         Raises RequestError if the request fails before its first event.
         """
-        ...
-
-    def error_response(self, error: RequestError) -> Response:
-        """Returns an error in the route's format."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class OpenAIDialect:
-    """The format of OpenAI's chat and completions, which needs no translation."""
-
-    always_reports_cached_tokens: ClassVar[bool] = False
-
-    schema: type[GenerationRequest]
-
-    def read(self, raw: bytes, defaults: Mapping[str, Any]) -> GenerationRequest:
-        return parse(self.schema, raw, defaults)
-
-    def whole(self, body: Json) -> Json:
-        return body
-
-    def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         return events
 
     def error_response(self, error: RequestError) -> Response:
+        """Returns an error in the route's format."""
         return error.response()
+
+
+class OpenAIDialect(Dialect):
+    """The format of OpenAI's chat and completions, which needs no translation."""
+
+    def __init__(self, schema: type[GenerationRequest]) -> None:
+        self._schema = schema
+
+    def read(self, raw: bytes, defaults: Mapping[str, Any]) -> GenerationRequest:
+        return parse(self._schema, raw, defaults)
 
 
 def named_event(body: Json) -> bytes:

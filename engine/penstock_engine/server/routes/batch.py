@@ -1,13 +1,14 @@
 """The route /v1/chat/completions/batch: several conversations in one request, one choice for each."""
 
-from collections.abc import AsyncGenerator, Mapping
-from typing import Annotated, Any, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from fastapi.responses import Response
 from pydantic import ConfigDict, Field
 
 from penstock_engine.server.requests.bodies import build_request, has_no_effect, read_object
 from penstock_engine.server.requests.chat_request import MAX_CONVERSATIONS, BatchChatRequest
+from penstock_engine.server.requests.dialects import Dialect
 from penstock_engine.server.requests.request_model import RequestModel
 from penstock_engine.server.transport.errors import RequestError
 from penstock_engine.server.transport.json_text import Json
@@ -35,10 +36,8 @@ class BatchRequest(RequestModel):
     messages: Annotated[list[list[Json]], Field(min_length=1, max_length=MAX_CONVERSATIONS)]
 
 
-class BatchDialect:
-    """The format of OpenAI's chat, except that `messages` is a list of conversations."""
-
-    always_reports_cached_tokens: ClassVar[bool] = False
+class BatchDialect(Dialect):
+    """The format of OpenAI's chat, except that `messages` is a list of conversations. It has no streams."""
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> BatchChatRequest:
         body = read_object(raw)
@@ -56,9 +55,6 @@ class BatchDialect:
     def whole(self, body: Json) -> Json:
         """Returns the answer without the fields that describe the first conversation only."""
         return body | {"prompt_token_ids": None}
-
-    def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        raise AssertionError("batches are not streamed")
 
     def error_response(self, error: RequestError) -> Response:
         param = "messages" if error.param == "conversations" else error.param

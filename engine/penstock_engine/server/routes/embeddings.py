@@ -4,7 +4,7 @@ An embedding is the state at the last token after the final norm, scaled to leng
 vLLM makes embeddings from a generative model.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi.responses import Response
@@ -25,6 +25,7 @@ from penstock_engine.server.requests.completion_request import (
     Truncation,
     prompts,
 )
+from penstock_engine.server.requests.dialects import Dialect
 from penstock_engine.server.routes.vectors import EmbedDtype, Endianness, as_base64, normalized
 from penstock_engine.server.transport.errors import RequestError
 from penstock_engine.server.transport.json_text import Json
@@ -124,13 +125,11 @@ class EmbeddingChat(_EmbeddingRequest, ChatCompletionRequest):
     """An embedding request for a chat."""
 
 
-class EmbeddingsDialect:
-    """The format of /v1/embeddings.
+class EmbeddingsDialect(Dialect):
+    """The format of /v1/embeddings, which has no streams.
 
     name: field of the vector. kind: `object` of its entry. prefix: prefix of the answer's id.
     """
-
-    always_reports_cached_tokens: ClassVar[bool] = False
 
     name, kind, prefix = "embedding", "embedding", "embd"
 
@@ -166,9 +165,6 @@ class EmbeddingsDialect:
             ],
             "usage": {"prompt_tokens": num_tokens, "total_tokens": num_tokens},
         }
-
-    def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        raise AssertionError("embeddings are not streamed")
 
     def error_response(self, error: RequestError) -> Response:
         if error.param != "prompt":

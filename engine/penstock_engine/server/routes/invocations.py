@@ -1,7 +1,7 @@
 """The route /invocations, which SageMaker calls: a chat, a completion or embeddings."""
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
@@ -26,10 +26,8 @@ class InvocationsRequest(BaseModel):
     input: Any = None
 
 
-class InvocationsDialect:
+class InvocationsDialect(Dialect):
     """Picks the format by the body, like vLLM: messages, prompt (completion) or input (embeddings)."""
-
-    always_reports_cached_tokens: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._inner: Dialect = OpenAIDialect(ChatCompletionRequest)

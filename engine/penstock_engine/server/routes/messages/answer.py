@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any, ClassVar
+from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
@@ -15,7 +15,7 @@ from penstock_engine.server.requests.bodies import (
     validate,
 )
 from penstock_engine.server.requests.chat_request import ChatCompletionRequest
-from penstock_engine.server.requests.dialects import named_event
+from penstock_engine.server.requests.dialects import Dialect, named_event
 from penstock_engine.server.routes.messages.request import MessagesRequest
 from penstock_engine.server.transport.errors import RETRY_AFTER_S, RequestError
 from penstock_engine.server.transport.json_text import Json
@@ -32,10 +32,10 @@ ERROR_TYPES = {
 }
 
 
-class MessagesDialect:
+class MessagesDialect(Dialect):
     """The format of Anthropic's Messages API."""
 
-    always_reports_cached_tokens: ClassVar[bool] = True
+    always_reports_cached_tokens = True
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> ChatCompletionRequest:
         body = read_object(raw)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from fastapi.responses import Response
 
@@ -17,7 +17,7 @@ from penstock_engine.server.requests.bodies import (
     validate,
 )
 from penstock_engine.server.requests.chat_request import ChatCompletionRequest
-from penstock_engine.server.requests.dialects import named_event
+from penstock_engine.server.requests.dialects import Dialect, named_event
 from penstock_engine.server.routes.responses.custom_calls import CustomCalls
 from penstock_engine.server.routes.responses.items import (
     as_input,
@@ -44,14 +44,14 @@ PARAMS = {
 }
 
 
-class ResponsesDialect:
+class ResponsesDialect(Dialect):
     """The format of the Responses API.
 
     is_background: whether the request wants a background response. items: the conversation up to
     the end of the request's input.
     """
 
-    always_reports_cached_tokens: ClassVar[bool] = True
+    always_reports_cached_tokens = True
 
     def __init__(self, request_id: str, created_s: int, store: ResponseStore | None = None) -> None:
         """created_s: Unix time in seconds. store: None if responses are not stored."""
