@@ -1,5 +1,6 @@
 """State of one sequence in the scheduler."""
 
+from dataclasses import InitVar, dataclass, field
 from enum import Enum
 
 from penstock_engine.core.constraint import Constraint
@@ -14,6 +15,7 @@ class Status(Enum):
     FINISHED = "finished"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Sequence:
     """Tokens of a sequence, their block table, and how many of them are computed.
 
@@ -25,92 +27,51 @@ class Sequence:
                                                     the attention window of every later token
 
     A sequence whose num_computed_tokens reaches num_tokens samples its next token. Preemption
-    sets num_computed_tokens back to 0 and keeps the tokens.
-
-    priority: lower values are scheduled first. order: sort key, unique in a scheduler.
-    ending_token_ids: tokens that end the sequence when sampled. adapter: the identity of loaded LoRA
-    weights, or "". fork_of: request id of a sequence with the same prompt, whose blocks this one
-    shares once they are filled. tpot_s: limit on the time per output token while prompts of other
-    sequences are computed; None: no limit. preempted_s, resumed_s: times at which it was preempted and
-    admitted again. Only the scheduler writes these fields.
+    sets num_computed_tokens back to 0 and keeps the tokens. Only the scheduler writes these fields.
     """
 
-    __slots__ = (
-        "adapter",
-        "arrival_s",
-        "block_hashes",
-        "block_table",
-        "cache_salt",
-        "constraint",
-        "drafter",
-        "ending_token_ids",
-        "eos_token_ids",
-        "first_scheduled_s",
-        "first_token_s",
-        "fork_of",
-        "num_cached_tokens",
-        "num_computed_tokens",
-        "num_host_tokens",
-        "num_prompt_tokens",
-        "num_skipped_blocks",
-        "num_waits",
-        "order",
-        "preempted_s",
-        "priority",
-        "prompt_logprobs",
-        "request_id",
-        "resumed_s",
-        "sampling",
-        "status",
-        "tokens",
-        "tpot_s",
-    )
+    request_id: str
+    prompt: InitVar[list[int]]
+    sampling: SamplingParams
+    eos_token_ids: InitVar[frozenset[int]]
+    arrival_s: float
+    cache_salt: str = ""
+    constraint: Constraint | None = None
+    priority: int = 0  # lower values are scheduled first
+    adapter: str = ""  # the identity of loaded LoRA weights, or ""
+    # Request id of a sequence with the same prompt, whose blocks this one shares once they are filled
+    fork_of: str = ""
+    # Limit on the time per output token while prompts of other sequences are computed; None: no limit
+    tpot_s: float | None = None
+    order: tuple[int, int] = field(init=False)  # sort key, unique in a scheduler
+    # Tokens that end the sequence when sampled
+    ending_token_ids: frozenset[int] = field(init=False)
+    drafter: Drafter | None = field(default=None, init=False)
+    tokens: list[int] = field(init=False)
+    num_prompt_tokens: int = field(init=False)
+    num_computed_tokens: int = field(default=0, init=False)
+    num_cached_tokens: int = field(default=0, init=False)
+    num_host_tokens: int = field(default=0, init=False)
+    num_skipped_blocks: int = field(default=0, init=False)
+    num_waits: int = field(default=0, init=False)
+    block_table: list[int] = field(default_factory=list, init=False)
+    block_hashes: list[bytes] = field(default_factory=list, init=False)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list, init=False)
+    status: Status = field(default=Status.WAITING, init=False)
+    first_scheduled_s: float | None = field(default=None, init=False)
+    first_token_s: float | None = field(default=None, init=False)
+    # preempted_s, resumed_s: times at which it was preempted and admitted again
+    preempted_s: list[float] = field(default_factory=list, init=False)
+    resumed_s: list[float] = field(default_factory=list, init=False)
 
-    def __init__(
-        self,
-        request_id: str,
-        prompt: list[int],
-        sampling: SamplingParams,
-        eos_token_ids: frozenset[int],
-        arrival_s: float,
-        cache_salt: str = "",
-        constraint: Constraint | None = None,
-        priority: int = 0,
-        adapter: str = "",
-        fork_of: str = "",
-        tpot_s: float | None = None,
-    ) -> None:
+    def __post_init__(self, prompt: list[int], eos_token_ids: frozenset[int]) -> None:
         if not prompt:
             raise ValueError("a sequence needs at least one prompt token")
-        self.request_id = request_id
-        self.sampling = sampling
-        self.eos_token_ids = eos_token_ids
-        stop = sampling.stop_token_ids
-        self.ending_token_ids = stop if sampling.ignore_eos else stop | eos_token_ids
-        self.arrival_s = arrival_s
-        self.cache_salt = cache_salt
-        self.constraint = constraint
-        self.priority = priority
-        self.adapter = adapter
-        self.fork_of = fork_of
-        self.tpot_s = tpot_s
-        self.order = (priority, 0)
-        self.drafter: Drafter | None = None
+        stop = self.sampling.stop_token_ids
+        self.ending_token_ids = stop if self.sampling.ignore_eos else stop | eos_token_ids
+        self.order = (self.priority, 0)
         self.tokens = list(prompt)
         self.num_prompt_tokens = len(prompt)
-        self.num_computed_tokens = 0
-        self.num_cached_tokens = 0
-        self.num_host_tokens = 0
-        self.num_skipped_blocks = 0
-        self.num_waits = 0
-        self.block_table: list[int] = []
-        self.block_hashes: list[bytes] = []
-        self.prompt_logprobs: list[TokenLogprobs] = []
-        self.status = Status.WAITING
-        self.first_scheduled_s: float | None = None
-        self.first_token_s: float | None = None
-        self.preempted_s: list[float] = []
-        self.resumed_s: list[float] = []
 
     def __repr__(self) -> str:
         return (
