@@ -108,7 +108,7 @@ def test_drafts_are_counted_as_proposed_and_accepted() -> None:
     for num_drafts, num_right in ((2, 1), (1, 0), (3, 3), (2, 2)):
         counters.count_drafts(num_drafts, num_right)
     assert (counters.drafts, counters.draft_tokens) == (4, 8)
-    assert counters.accepted_by_position == [3, 2, 1]
+    assert counters.accepted_by_position == (3, 2, 1)
 
 
 def test_only_steps_with_drafts_count_drafts() -> None:

@@ -126,8 +126,6 @@ class SchedulerState:
 
     def stats(self) -> SchedulerStats:
         """Current values of all gauges and counters."""
-        counted = asdict(self.counters)
-        counted["accepted_by_position"] = tuple(self.counters.accepted_by_position)
         running_adapters = self.running_adapters()
         waiting = self.waiting.sequences
         return SchedulerStats(
@@ -141,7 +139,7 @@ class SchedulerState:
             evicted_blocks=self.cache.num_evicted_blocks,
             saved_blocks=self.cache.num_saved_blocks,
             copy_choices=tuple(self.cache.copy_choices.items()),
-            **counted,
+            **asdict(self.counters),
         )
 
     def check(self) -> None:

@@ -1,6 +1,6 @@
 """Counters of the scheduler, and snapshots of its state."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from penstock_engine.core.kv_cache.offload_policy import Choice
 
@@ -22,8 +22,7 @@ class Counters:
     generation_tokens: int = 0
     drafts: int = 0  # number of drafts, each of one or more tokens for one sequence in one step
     draft_tokens: int = 0
-    # Number of accepted drafts by position
-    accepted_by_position: list[int] = field(default_factory=list)
+    accepted_by_position: tuple[int, ...] = ()  # number of accepted drafts by position
     # Sequences that reached the head of the queue and found too few free blocks
     waits_for_blocks: int = 0
     rejections: int = 0  # sequences whose prompt exceeds the whole pool, but not the model's limit
@@ -34,13 +33,14 @@ class Counters:
         self.drafts += 1
         self.draft_tokens += num_drafts
         missing = num_drafts - len(self.accepted_by_position)
-        self.accepted_by_position += [0] * missing
-        for position in range(num_accepted):
-            self.accepted_by_position[position] += 1
+        counts = (*self.accepted_by_position, *[0] * missing)
+        self.accepted_by_position = tuple(
+            count + (position < num_accepted) for position, count in enumerate(counts)
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerStats:
+@dataclass(slots=True, kw_only=True)
+class SchedulerStats(Counters):
     """Snapshot of the scheduler's gauges and counters."""
 
     running: int
@@ -50,19 +50,6 @@ class SchedulerStats:
     waiting_adapters: tuple[str, ...]
     kv_usage: float  # fraction of the blocks that sequences hold
     prefill_tokens_pending: int
-    prefix_queries_tokens: int
-    prefix_hits_tokens: int
-    preemptions: int
-    prompt_tokens_computed: int
-    prompt_tokens_cached: int
-    prompt_tokens_from_host: int
-    generation_tokens: int
-    drafts: int
-    draft_tokens: int
-    accepted_by_position: tuple[int, ...]
-    waits_for_blocks: int
-    rejections: int
-    busy_s: float
     evicted_blocks: int
     saved_blocks: int  # evicted blocks whose contents are in the host tier
     copy_choices: tuple[tuple[Choice, int], ...]  # offload decisions, with how often each was made
