@@ -1,6 +1,7 @@
 """Types of metrics, their default labels, and buckets of histograms."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -51,7 +52,8 @@ class MetricSpec:
     values: tuple[str, ...] = ()
 
 
-def gauge(
+def _labeled(
+    kind: Kind,
     name: str,
     description: str,
     *,
@@ -59,20 +61,12 @@ def gauge(
     extra_labels: tuple[str, ...] = (),
     values: tuple[str, ...] = (),
 ) -> MetricSpec:
-    """A gauge with the given labels, followed by extra_labels."""
-    return MetricSpec(name, "gauge", description, (*labels, *extra_labels), values=values)
+    """A metric with the given labels, followed by extra_labels."""
+    return MetricSpec(name, kind, description, (*labels, *extra_labels), values=values)
 
 
-def counter(
-    name: str,
-    description: str,
-    *,
-    labels: tuple[str, ...] = LABELS,
-    extra_labels: tuple[str, ...] = (),
-    values: tuple[str, ...] = (),
-) -> MetricSpec:
-    """A counter with the given labels, followed by extra_labels."""
-    return MetricSpec(name, "counter", description, (*labels, *extra_labels), values=values)
+gauge = partial(_labeled, "gauge")
+counter = partial(_labeled, "counter")
 
 
 def histogram(
