@@ -6,7 +6,6 @@ y[rows] += B (A x[rows])      for the rows of each adapter in the step
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,38 +28,6 @@ class Section:
     last: int
 
 
-class RowSelection(Protocol):
-    """Assigns the rows of the current step to adapters. Shared by all linear layers of a model."""
-
-    def select(self, sequences: Sequence[ScheduledSequence], slots: Mapping[str, int]) -> None:
-        """Set the rows of the current step.
-
-        sequences: in the order of their rows. slots: the device slot of each adapter they name.
-        """
-        ...
-
-    def product(self, sections: Sequence[Section]) -> "LoraProduct":
-        """Create the LoRA product of one linear layer, without adapters yet."""
-        ...
-
-
-class LoraProduct(Protocol):
-    """The LoRA factors of one linear layer, for all adapters on the device."""
-
-    def put(self, slot: int, factors: Mapping[str, Factors]) -> None:
-        """Store an adapter in a slot. factors: by the names of sections; other names are ignored."""
-        ...
-
-    def clear(self, slot: int) -> None: ...
-
-    def add(self, y: torch.Tensor, x: torch.Tensor) -> None:
-        """Add the products of the current step's adapters to y in place.
-
-        x: [tokens, inputs]. y: [tokens, outputs].
-        """
-        ...
-
-
 class TorchRowSelection:
     """Row selection in torch: the rows of each adapter, as a slice or an index tensor."""
 
@@ -69,6 +36,10 @@ class TorchRowSelection:
         self._device = device
 
     def select(self, sequences: Sequence[ScheduledSequence], slots: Mapping[str, int]) -> None:
+        """Set the rows of the current step.
+
+        sequences: in the order of their rows. slots: the device slot of each adapter they name.
+        """
         rows: dict[int, list[range]] = {}
         end = 0
         for sequence in sequences:
@@ -77,7 +48,8 @@ class TorchRowSelection:
                 rows.setdefault(slots[sequence.adapter], []).append(range(first, end))
         self.parts = [(slot, _as_index(ranges, self._device)) for slot, ranges in rows.items()]
 
-    def product(self, sections: Sequence[Section]) -> LoraProduct:
+    def product(self, sections: Sequence[Section]) -> "TorchLoraProduct":
+        """Create the LoRA product of one linear layer, without adapters yet."""
         return TorchLoraProduct(sections, self)
 
 
@@ -90,12 +62,17 @@ class TorchLoraProduct:
         self._pairs: dict[int, list[tuple[Section, Factors]]] = {}
 
     def put(self, slot: int, factors: Mapping[str, Factors]) -> None:
+        """Store an adapter in a slot. factors: by the names of sections; other names are ignored."""
         self._pairs[slot] = [(s, factors[s.name]) for s in self._sections if s.name in factors]
 
     def clear(self, slot: int) -> None:
         self._pairs.pop(slot, None)
 
     def add(self, y: torch.Tensor, x: torch.Tensor) -> None:
+        """Add the products of the current step's adapters to y in place.
+
+        x: [tokens, inputs]. y: [tokens, outputs].
+        """
         for slot, rows in self._selection.parts:
             for section, factors in self._pairs[slot]:
                 y[rows, section.first : section.last] += (x[rows] @ factors.a.T) @ factors.b.T
@@ -121,7 +98,7 @@ class KernelRowSelection:
             block_rows = choose_block_rows(len(tokens), self.num_slots)
             self.groups = group_rows(own_slots, self.num_slots, block_rows)
 
-    def product(self, sections: Sequence[Section]) -> LoraProduct:
+    def product(self, sections: Sequence[Section]) -> "KernelLoraProduct":
         return KernelLoraProduct(sections, self)
 
 
@@ -174,6 +151,12 @@ class KernelLoraProduct:
             for new, old in zip(b, self._b, strict=True):
                 new[..., : self._rank] = old
         self._rank, self._a, self._b = rank, a.flatten(1, 2), b
+
+
+# Rows of the current step by adapter, which all linear layers of a model share.
+RowSelection = TorchRowSelection | KernelRowSelection
+# LoRA factors of one linear layer, for all adapters on the device.
+LoraProduct = TorchLoraProduct | KernelLoraProduct
 
 
 def _as_index(ranges: list[range], device: str) -> Rows:
