@@ -200,7 +200,7 @@ class PagedModel:
 
     def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states after the final norm, in float32. hidden: [rows, hidden_size]."""
-        return self.decoder.embeddings(hidden)
+        return self.decoder.normed(hidden).float()
 
     def _stage(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """Copy token ids, positions and slots of the packed batch to the device: int64 [3, tokens]."""

@@ -214,10 +214,6 @@ class DecoderForCausalLM(nn.Module):
         x: torch.Tensor = self.model.embed_tokens(token_ids)
         return x if self._embedding_scale is None else x * self._embedding_scale
 
-    def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden states after the final norm, in float32. hidden: [rows, hidden_size]."""
-        return self.normed(hidden).float()
-
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits [rows, vocab_size], complete on rank 0 of the group. For the first pipeline stage.
 

@@ -83,10 +83,6 @@ class DraftHeadDecoder(nn.Module):
         """Return hidden: [rows, hidden_size] unchanged, because the head predicts normalized states."""
         return hidden
 
-    def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden states in float32. hidden: [rows, hidden_size]."""
-        return hidden.float()
-
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits [rows, vocab_size] from the target's head. hidden: [rows, hidden_size]."""
         return self._target[0].project(hidden)
