@@ -1,23 +1,16 @@
 """CUDA graphs: replay all kernel launches of a computation as one launch. Tested only on CUDA."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 
 Compute = Callable[[], torch.Tensor]
 
 
-class Recorder(Protocol):
-    """Records computations for replay. They run one at a time, and may share memory."""
-
-    def __call__(self, compute: Compute) -> Compute:
-        """Record a computation. Returns a function that repeats it and returns the same output tensor.
-
-        compute: reads and writes at fixed addresses, launches the same kernels each time, and never
-        waits for the device. It runs at least once while it is recorded.
-        """
-        ...
+# Records a computation, which reads and writes at fixed addresses, launches the same kernels each time and
+# never waits for the device. It runs at least once meanwhile. The result repeats it, and returns the same
+# output tensor. Recorded computations run one at a time, and may share memory.
+Recorder = Callable[[Compute], Compute]
 
 
 class GraphRecorder:
