@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from penstock_engine.execution.parallel.messages import RankConfig
+from penstock_engine.layers.parallel_group import ParallelGroup
 from penstock_engine.models.shard import Layout
 
 LOOPBACK = "127.0.0.1"
@@ -25,7 +26,7 @@ JOIN_TIMEOUT = timedelta(seconds=120)
 STEP_TIMEOUT = timedelta(minutes=5)
 
 
-class ProcessGroup:
+class ProcessGroup(ParallelGroup):
     """Tensor-parallel group: collective operations of the ranks of one pipeline stage."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
