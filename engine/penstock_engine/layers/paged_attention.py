@@ -23,7 +23,20 @@ class PagedAttention:
 
     @classmethod
     def of(cls, spans: Sequence[Span], slots: torch.Tensor, block_size: int) -> "PagedAttention":
-        return cls(make_paged_batch(spans, block_size, slots.device), slots)
+        tables = pad_tables([span.blocks(0, block_size) for span in spans]).astype(np.int32)
+        lengths = np.array([span.end for span in spans], dtype=np.int32)
+        max_queries = max(span.num_tokens for span in spans)
+        starts = None
+        if max_queries > 1:
+            starts = np.cumsum([0, *(span.num_tokens for span in spans)], dtype=np.int32)
+        batch = PagedBatch(
+            block_tables=send(torch.from_numpy(tables), slots.device),
+            query_starts=None if starts is None else send(torch.from_numpy(starts), slots.device),
+            lengths=send(torch.from_numpy(lengths), slots.device),
+            max_queries=max_queries,
+            max_length=int(lengths.max()),
+        )
+        return cls(batch, slots)
 
     def __call__(self, heads: QKV, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
         kv_write(heads.k, heads.v, cache.numbers, self.slots, cache.scales)
@@ -31,19 +44,3 @@ class PagedAttention:
             heads.q, cache.numbers, self.batch, shape.scale,
             window=shape.window_tokens or 0, softcap=shape.softcap or 0.0, kv_scales=cache.scales,
         )  # fmt: skip
-
-
-def make_paged_batch(spans: Sequence[Span], block_size: int, device: torch.device) -> PagedBatch:
-    tables = pad_tables([span.blocks(0, block_size) for span in spans]).astype(np.int32)
-    lengths = np.array([span.end for span in spans], dtype=np.int32)
-    max_queries = max(span.num_tokens for span in spans)
-    starts = None
-    if max_queries > 1:
-        starts = np.cumsum([0, *(span.num_tokens for span in spans)], dtype=np.int32)
-    return PagedBatch(
-        block_tables=send(torch.from_numpy(tables), device),
-        query_starts=None if starts is None else send(torch.from_numpy(starts), device),
-        lengths=send(torch.from_numpy(lengths), device),
-        max_queries=max_queries,
-        max_length=int(lengths.max()),
-    )
