@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -56,17 +57,12 @@ class _Call:
     done: Future[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _RunnerDied:
-    pass
+class _Signal(Enum):
+    RUNNER_DIED = "the runner has died"
+    STOP = "end all open requests"
 
 
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    pass
-
-
-Message = Sequence | _Abort | _Call | _RunnerDied | _Stop
+Message = Sequence | _Abort | _Call | _Signal
 
 
 class EngineLoop:
@@ -104,7 +100,7 @@ class EngineLoop:
 
     def stop(self) -> None:
         """End all open requests with reason "error", and join the thread."""
-        self._inbox.put(_Stop())
+        self._inbox.put(_Signal.STOP)
         self._thread.join()
 
     def report_runner_death(self) -> None:
@@ -113,7 +109,7 @@ class EngineLoop:
         Thread-safe, does not wait.
         """
         self._runner_died = True
-        self._inbox.put(_RunnerDied())
+        self._inbox.put(_Signal.RUNNER_DIED)
 
     def submit(self, sequence: Sequence) -> None:
         """Submit a request. If it is refused, an event with reason "error" follows.
@@ -206,9 +202,9 @@ class EngineLoop:
             case _Call(function, done):
                 self._complete_all()
                 _run_call(done, function)
-            case _RunnerDied():
+            case _Signal.RUNNER_DIED:
                 raise RunnerDiedError("the runner died between two steps")
-            case _Stop():
+            case _Signal.STOP:
                 self._is_stopping = True
         if event is not None:
             events.append(event)
