@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -93,28 +94,16 @@ def warn_of_unused_head(model_dir: Path, embedding: torch.Tensor) -> None:
             )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
 class _Loader:
-    def __init__(
-        self,
-        temporary: Tensors,
-        persistent: Tensors,
-        names: Mapping[str, str],
-        dtype: torch.dtype,
-        device: str,
-        scheme: Scheme | None,
-        dense: Container[str],
-        shard: WeightShards,
-    ) -> None:
-        """persistent: checkpoint whose mappings live as long as a view of them. temporary: checkpoint
-        whose mappings end when everything is loaded."""
-        self._temporary = temporary
-        self._persistent = persistent
-        self._names = names
-        self._dtype = dtype
-        self._device = device
-        self._scheme = scheme
-        self._dense = dense
-        self._shard = shard
+    _temporary: Tensors  # checkpoint whose mappings end when everything is loaded
+    _persistent: Tensors  # checkpoint whose mappings live as long as a view of them
+    _names: Mapping[str, str]
+    _dtype: torch.dtype
+    _device: str
+    _scheme: Scheme | None
+    _dense: Container[str]
+    _shard: WeightShards
 
     def value(self, name: str, shape: torch.Size) -> torch.Tensor | nn.Module:
         """Load one parameter of the model. name, shape: of the parameter."""
