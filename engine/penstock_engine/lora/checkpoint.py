@@ -7,7 +7,6 @@ memory.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 import torch
@@ -129,17 +128,6 @@ class AdapterCheckpoint:
             if file_state(file) != self.state:
                 raise ModelError("WeightsChanged", f"{WEIGHTS_NAME} was changed during the load")
         return Adapter(max(map(self.config.rank_of, factors)), factors)
-
-
-def read_adapter(
-    folder: Path,
-    targets: Mapping[str, tuple[int, int]],
-    *,
-    max_rank: int,
-    dtype: torch.dtype,
-) -> Adapter:
-    """Check and read an adapter of a trusted folder; see AdapterCheckpoint."""
-    return AdapterCheckpoint.check(AdapterFolder(folder), targets, max_rank=max_rank).read(dtype)
 
 
 def _open_weights(folder: AdapterFolder) -> BinaryIO:

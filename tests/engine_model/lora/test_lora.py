@@ -1,6 +1,7 @@
 """Adapters of many sequences in one batch, against the model with the adapter merged into it."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from penstock_engine.core.sequence import Sequence
 from penstock_engine.execution.runner import Runner
 from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.lora.adapter_files import AdapterFolder
-from penstock_engine.lora.checkpoint import AdapterCheckpoint, read_adapter
+from penstock_engine.lora.checkpoint import Adapter, AdapterCheckpoint
 from penstock_engine.make_model.adapters import make_adapter as make_random
 
 SIZES = {"num_blocks": 96, "block_size": 8, "max_model_len": 128, "max_num_seqs": 8}
@@ -42,6 +43,11 @@ def make_adapter(
             factors |= {f"{target}.lora_A.weight": a, f"{target}.lora_B.weight": b}
     save_file(factors, folder / "adapter_model.safetensors")
     return folder
+
+
+def read_adapter(folder: Path, targets: Mapping[str, tuple[int, int]]) -> Adapter:
+    checkpoint = AdapterCheckpoint.check(AdapterFolder(folder), targets, max_rank=8)
+    return checkpoint.read(torch.float32)
 
 
 def merge_adapter(adapter_dir: Path, model_dir: Path, out: Path) -> Path:
@@ -103,7 +109,7 @@ def test_each_sequence_gets_its_own_model(
     runner = load(qwen3_dir, max_adapters=max_adapters)
     expected = {"": generate(load(qwen3_dir, max_adapters=0), [""])[0]}
     for name, folder in adapter_dirs.items():
-        adapter = read_adapter(folder, runner.adapters.targets, max_rank=8, dtype=torch.float32)
+        adapter = read_adapter(folder, runner.adapters.targets)
         runner.adapters.add(name, adapter)
         merged = load(merge_adapter(folder, qwen3_dir, tmp_path / name), max_adapters=0)
         expected[name] = generate(merged, [""])[0]
@@ -171,7 +177,7 @@ def test_adapters_that_fit_are_read(
 ) -> None:
     folder = make_adapter(tmp_path, qwen3_dir, ("q_proj", "v_proj"), 1, **changes)
     targets = load(qwen3_dir, max_adapters=1).adapters.targets
-    adapter = read_adapter(folder, targets, max_rank=8, dtype=torch.float32)
+    adapter = read_adapter(folder, targets)
     assert (adapter.rank, len(adapter.factors)) == (RANK, 4)
 
 
@@ -206,7 +212,7 @@ def test_ranks_and_alphas_may_differ_by_projection(
     ranks = {"layers.1.self_attn.v_proj": 2}
     folder = make_uneven(tmp_path, qwen3_dir, rank_pattern=ranks, **changes)
     targets = load(qwen3_dir, max_adapters=1).adapters.targets
-    adapter = read_adapter(folder, targets, max_rank=8, dtype=torch.float32)
+    adapter = read_adapter(folder, targets)
     assert adapter.rank == RANK
     stored = load_file(folder / "adapter_model.safetensors")
     names = ("0.self_attn.q_proj", "0.self_attn.v_proj", "1.self_attn.v_proj")
@@ -224,7 +230,7 @@ def test_projections_that_a_checkpoint_packs_are_adapted_together(tmp_path: Path
         tmp_path / "adapter", tmp_path / "model", packed, 1, target_modules=packed
     )
     runner = load(tmp_path / "model", max_adapters=1)
-    adapter = read_adapter(folder, runner.adapters.targets, max_rank=8, dtype=torch.float32)
+    adapter = read_adapter(folder, runner.adapters.targets)
     runner.adapters.add("all", adapter)
     merged = load(merge_adapter(folder, tmp_path / "model", tmp_path / "merged"), max_adapters=0)
     plain = load(tmp_path / "model", max_adapters=0)
@@ -232,7 +238,7 @@ def test_projections_that_a_checkpoint_packs_are_adapted_together(tmp_path: Path
     assert generate(runner, ["all", ""], 1) == expected
     assert expected[0] != expected[1]
     random_folder = make_random(tmp_path / "model", tmp_path / "random", seed=0)
-    made = read_adapter(random_folder, runner.adapters.targets, max_rank=8, dtype=torch.float32)
+    made = read_adapter(random_folder, runner.adapters.targets)
     assert len(made.factors) == 12
     unpacked = make_adapter(
         tmp_path / "other", tmp_path / "model", packed, 1, target_modules=["q_proj"]
@@ -264,6 +270,6 @@ def test_a_file_that_changes_between_its_check_and_its_read_is_refused(
 def refusal(model_dir: Path, folder: Path, reason: str) -> str:
     targets = load(model_dir, max_adapters=1).adapters.targets
     with pytest.raises(ModelError) as refused:
-        read_adapter(folder, targets, max_rank=8, dtype=torch.float32)
+        read_adapter(folder, targets)
     assert refused.value.reason == reason
     return str(refused.value)
