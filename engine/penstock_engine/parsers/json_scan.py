@@ -11,18 +11,13 @@ _DELIMITERS = re.compile(r'["\\{}\[\]]')
 class JsonScanner:
     """Finds the brackets of JSON in text that arrives in chunks, in linear time.
 
-    It does not validate the JSON.
+    It does not validate the JSON. depth: number of brackets that are open.
     """
 
     def __init__(self) -> None:
-        self._depth = 0
+        self.depth = 0
         self._in_string = False
         self._is_escaped = False
-
-    @property
-    def depth(self) -> int:
-        """Number of brackets that are open."""
-        return self._depth
 
     def brackets(self, chunk: str) -> Iterator[tuple[int, int]]:
         """Yields the index after each bracket outside of strings, and how deep the text is nested there.
@@ -44,8 +39,8 @@ class JsonScanner:
             elif delimiter == '"':
                 self._in_string = True
             elif delimiter != "\\":
-                self._depth += 1 if delimiter in "{[" else -1
-                yield at + 1, self._depth
+                self.depth += 1 if delimiter in "{[" else -1
+                yield at + 1, self.depth
 
     def find_end(self, chunk: str) -> int | None:
         """Returns the index just after the bracket that closes the first one; None if it has not come."""
