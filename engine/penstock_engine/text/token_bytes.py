@@ -5,20 +5,12 @@ import re
 from typing import Any
 
 import tokenizers
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 # Tokens of a byte in vocabularies of SentencePiece, such as <0xE2>.
 BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """The characters that byte-level vocabularies write bytes as, which are those of GPT-2."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(0x100) if byte not in printable]
-    shifted = {chr(0x100 + number): byte for number, byte in enumerate(others)}
-    return {chr(byte): byte for byte in printable} | shifted
-
-
-BYTE_ALPHABET = _byte_alphabet()
+# The characters that byte-level vocabularies write bytes as, which are those of GPT-2.
+BYTE_ALPHABET = {char: byte for byte, char in bytes_to_unicode().items()}  # type: ignore[no-untyped-call]
 
 
 class TokenBytes:
