@@ -86,6 +86,7 @@ class LatentModule(nn.Module):
         self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
     ) -> torch.Tensor:
         assert isinstance(attend, GatheredAttention)
+        assert cache.scales is None
         own = self._own
         weights = self.kv_b_proj.weight.view(own.num_heads, 2 * own.head_dim, own.latent_dim)
         for_keys, for_values = weights.split(own.head_dim, dim=1)
@@ -97,15 +98,14 @@ class LatentModule(nn.Module):
         [vectors] = cache.numbers.squeeze(3)
         new = torch.cat((latent, new_turned.squeeze(1)), -1)
         vectors.flatten(0, 1).index_copy_(0, attend.slots, new)
-        mixed, first = queries.new_empty(len(x), own.num_heads, own.latent_dim), 0
+        mixed, row = queries.new_empty(len(x), own.num_heads, own.latent_dim), 0
         for span in attend.spans:
-            rows = slice(first, first + span.num_tokens)
-            seen = vectors[list(span.blocks(0, cache.numbers.shape[2]))].flatten(0, 1)[: span.end]
-            is_hidden = torch.arange(span.end) > torch.arange(span.start, span.end)[:, None]
-            scores = torch.einsum("qhd,sd->hqs", queries[rows], seen)
-            shares = scores.masked_fill(is_hidden, -torch.inf).softmax(-1)
-            mixed[rows] = torch.einsum("hqs,sr->qhr", shares, seen[:, : own.latent_dim])
-            first = rows.stop
+            cached = vectors[list(span.blocks(0, cache.numbers.shape[2]))].flatten(0, 1)
+            for position in range(span.start, span.end):
+                seen = cached[: position + 1]
+                shares = (queries[row] @ seen.T).softmax(-1)
+                mixed[row] = shares @ seen[:, : own.latent_dim]
+                row += 1
         output: torch.Tensor = self.o_proj(
             torch.einsum("thr,hdr->thd", mixed, for_values).flatten(1)
         )

@@ -203,6 +203,18 @@ def test_the_model_computes_a_prompt_in_parts_and_after_its_blocks_moved(model_d
     torch.testing.assert_close(torch.cat(parts), whole)
 
 
+def test_a_nan_reaches_only_tokens_that_attend_to_it(model_dir: Path) -> None:
+    config = RunnerConfig(
+        model_dir=model_dir, device="cpu", dtype="float32", num_blocks=16, block_size=BLOCK_SIZE,
+        max_num_seqs=2, max_num_batched_tokens=32, max_model_len=64,
+    )  # fmt: skip
+    model = PagedModel.load(config)
+    model.decoder.model.embed_tokens.weight[5 * 10 % 64] = torch.nan
+    model.forward([sequence(0, 13)])
+    hidden = model.forward([sequence(0, 13)])
+    assert hidden.isnan().any(1).tolist() == [False] * 10 + [True] * 3
+
+
 def sequence(start: int, end: int, blocks: Sequence[int] = (0, 1, 2, 3)) -> ScheduledSequence:
     tokens = tuple(5 * position % 64 for position in range(start, end))
     sampling = SamplingParams(max_tokens=1)

@@ -27,10 +27,11 @@ class UsageFields:
 class Api:
     """An API route that engines answer.
 
-    prompts: the prompts that a body may have, each as one or several fields with their kinds. A body has a
-    prompt if it has the first of its fields; of several prompts the first one counts. overhead_events:
-    events of a stream that carry no token, such as DONE. last_event: a line that only the last event of a
-    stream has, as a field and a regular expression for its value; a stream that ends without it was cut off.
+    prompts: forms of the prompt, each as the fields that are its parts, with their kinds. A body has a form
+    if it has the first of these fields; of several forms the first one counts. The first field also
+    identifies the conversation. overhead_events: events of a stream that carry no token, such as DONE.
+    last_event: a line that only the last event of a stream has, as a field and a regular expression for its
+    value; a stream that ends without it was cut off.
     """
 
     path: str
