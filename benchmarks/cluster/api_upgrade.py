@@ -24,7 +24,7 @@ from benchmarks.cluster.campaigns.phase_cases import CASES
 from benchmarks.cluster.campaigns.service_states import ASPECTS, Record, differences, record
 from benchmarks.cluster.campaigns.standing_services import StandingServices
 from benchmarks.cluster.campaigns.versions import NEXT, THIS, InstalledOperator, Version, apply_crds
-from tests.support.cluster.service_manifest import service_manifest
+from tests.support.cluster.manifests import service_manifest
 
 from penstock.api.modelroute.kind import KIND as ROUTE_KIND
 from penstock.chart.names import OPERATOR_PORT

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import get_args
 
 from benchmarks.cluster.campaigns.versions import NEXT, InstalledOperator
-from tests.support.cluster.service_manifest import service_manifest
+from tests.support.cluster.manifests import service_manifest
 
 from penstock.clients.kubernetes.client import Object, connect
 from penstock.clients.kubernetes.resources import (

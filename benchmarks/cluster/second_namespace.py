@@ -21,8 +21,8 @@ from random import Random
 import aiohttp
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from tests.support.cluster.adapter_folders import make_folders
-from tests.support.cluster.foreign_objects import ADAPTER, ROUTE, SERVICE, draw_object, manifest
-from tests.support.cluster.service_manifest import service_manifest
+from tests.support.cluster.foreign_objects import ADAPTER, ROUTE, SERVICE, draw_object
+from tests.support.cluster.manifests import adapter_manifest, route_manifest, service_manifest
 
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.resources import (
@@ -58,12 +58,11 @@ def first_objects() -> list[Object]:
     """The first namespace: a service that takes adapters, an adapter, and a route to the service."""
     lora = {"maxAdapters": 2, "maxRank": 16, "sources": ["pvc://adapters"]}
     engine = {"maxModelLen": 256, "dtype": "float32", "lora": lora}
-    adapter = {"serviceRef": {"name": SERVICE}, "model": {"uri": "pvc://adapters/adapter-000"}}
-    rules = [{"name": "all", "backendRefs": [{"name": SERVICE}]}]
+    uri = "pvc://adapters/adapter-000"
     return [
         service_manifest(SERVICE, {"engine": engine}),
-        manifest("LoraAdapter", ADAPTER, adapter | {"placement": {"policy": "All"}}),
-        manifest("ModelRoute", ROUTE, {"modelName": ROUTE, "rules": rules}),
+        adapter_manifest(ADAPTER, SERVICE, uri, placement={"policy": "All"}),
+        route_manifest(ROUTE, SERVICE),
     ]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from safetensors.torch import load_file, save_file
+from tests.support.cluster.manifests import adapter_manifest
 
 from penstock.clients.kubernetes.client import Object
 from penstock.clients.kubernetes.resources import LORA_ADAPTERS
@@ -60,20 +61,6 @@ def service() -> Object:
     return made
 
 
-def adapter() -> Object:
-    spec = {
-        "serviceRef": {"name": NAME},
-        "model": {"uri": FIRST},
-        "placement": {"minReplicas": 1},
-    }
-    return {
-        "apiVersion": "serving.penstock.dev/v1alpha1",
-        "kind": "LoraAdapter",
-        "metadata": {"name": "sql"},
-        "spec": spec,
-    }
-
-
 async def status(stage: Stage) -> Object:
     found: Object = (await stage.kube.get(LORA_ADAPTERS, TEAM, "sql")).get("status", {})
     return found
@@ -94,8 +81,7 @@ async def until(stage: Stage, phase: str, within_s: float) -> Object:
 
 
 def change(stage: Stage, uri: str) -> None:
-    patch = json.dumps({"spec": {"model": {"uri": uri}}})
-    stage.kubectl("patch", "lora", "sql", "-n", TEAM, "--type=merge", "-p", patch)
+    stage.patch("sql", {"model": {"uri": uri}}, kind="lora", namespace=TEAM)
 
 
 def events(stage: Stage) -> str:
@@ -113,16 +99,12 @@ def stable(found: Object) -> str:
 
 
 async def test_versions_of_an_adapter(stage: Stage, folder: Path) -> None:
-    metadata = {"name": TEAM}
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    stage.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
+    adapter = adapter_manifest("sql", NAME, FIRST, placement={"minReplicas": 1})
     try:
         stage.mount_models(folder, TEAM)
-        text = yaml.safe_dump_all([service(), adapter()])
-        stage.kubectl("apply", "-n", TEAM, "-f", "-", stdin=text)
-        await stage.wait_until(
-            lambda view: view.ready == 1, NAME, within_s=120, what="an engine", namespace=TEAM
-        )
+        stage.apply(service(), adapter, namespace=TEAM)
+        await stage.wait_for_engines(NAME, 1, within_s=120, namespace=TEAM)
         await _roll_out(stage)
     finally:
         stage.kubectl("delete", "namespace", TEAM, "--wait=false")

@@ -59,16 +59,14 @@ async def adapted(stage: Stage, adapters: Adapters) -> AsyncIterator[AdaptedServ
     """The service with all good adapters, each accepted."""
     stage.mount(folder_claim(CLAIM, adapters.folder))
     adapted = AdaptedService(stage)
-    adapted.apply(
+    adapted.stage.apply(
         service(),
         adapter(EVERYWHERE, "adapter-000", policy="All"),
         adapter(PINNED, "adapter-001", policy="Fixed", replicas=1, eviction="Never"),
         *(adapter(name, f"adapter-{name[-1]:0>3}") for name in ON_DEMAND),
     )
     try:
-        await stage.wait_until(
-            lambda view: view.ready == ENGINES, NAME, within_s=120, what="the engines"
-        )
+        await stage.wait_for_engines(NAME, ENGINES, within_s=120)
         yield adapted
     finally:
         stage.kubectl("delete", "lora", "--all")
@@ -151,7 +149,7 @@ async def check_broken(adapted: AdaptedService, adapters: Adapters) -> None:
         "cut": "adapter_model.safetensors",
         "missing": "folder",
     }
-    adapted.apply(*(adapter(name, name) for name in causes))
+    adapted.stage.apply(*(adapter(name, name) for name in causes))
     answers = await asyncio.gather(*(ask_known(adapted, name) for name in causes))
     for name, (status, body) in zip(causes, answers, strict=True):
         assert status == 424, body
@@ -223,9 +221,7 @@ async def check_engine_kill(adapted: AdaptedService, adapters: Adapters) -> None
     left = await adapted.wait_for_true_statuses()
     assert victim not in {pod for _, pod in left}
     assert await adapted.tokens(EVERYWHERE, PROMPT) == adapters.answers[EVERYWHERE]
-    await adapted.stage.wait_until(
-        lambda view: view.ready == ENGINES, NAME, within_s=90, what="the engine is back"
-    )
+    await adapted.stage.wait_for_engines(NAME, ENGINES, within_s=90)
     await adapted.wait_for_copies(lost)
     await adapted.wait_for_true_statuses()
     await adapted.wait_for(EVERYWHERE, Loaded="AllLoaded")

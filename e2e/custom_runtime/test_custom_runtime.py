@@ -1,11 +1,10 @@
 """A server of the user as runtime: checked, served, scaled by its metrics, and no field without effect."""
 
-import json
 from typing import Any
 
 import httpx
 import pytest
-from tests.support.cluster.service_manifest import service_manifest
+from tests.support.cluster.manifests import service_manifest
 
 from penstock.demo.stage import Stage
 
@@ -24,8 +23,7 @@ CUSTOM: dict[str, Any] = {
 
 def apply(stage: Stage, **spec: Any) -> None:
     runtime = {"type": "Custom", "custom": CUSTOM}
-    body = service_manifest("theirs", {"runtime": runtime, **spec})
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    stage.apply(service_manifest("theirs", {"runtime": runtime, **spec}))
 
 
 async def answer(stage: Stage) -> str:
@@ -39,10 +37,7 @@ async def answer(stage: Stage) -> str:
 
 async def test_a_server_of_the_user(stage: Stage) -> None:
     apply(stage)
-    await stage.wait_until(
-        lambda view: view.condition("Ready").get("status") == "True",
-        "theirs", within_s=120, what="Ready",
-    )  # fmt: skip
+    await stage.wait_until_ready("theirs", within_s=120)
     await stage.wait_until(
         lambda view: view.scaling.get("desiredReplicas") == 1,
         "theirs", within_s=60, what="a decision by its metrics",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.cluster.manifests import adapter_manifest
 from tests.support.cluster.penstock_command import penstock
 
 from penstock.clients.kubernetes.client import Object
@@ -43,32 +44,16 @@ def service() -> Object:
     return made | {"spec": made["spec"] | {"replicas": 1}}
 
 
-def adapter() -> Object:
-    spec = {
-        "serviceRef": {"name": NAME},
-        "model": {"uri": f"pvc://models/adapters/{ADAPTER}"},
-        "placement": {"minReplicas": 1},
-    }
-    return {
-        "apiVersion": "serving.penstock.dev/v1alpha1",
-        "kind": "LoraAdapter",
-        "metadata": {"name": ADAPTER},
-        "spec": spec,
-    }
-
-
 @pytest.fixture
 async def team(stage: Stage, folder: Path) -> AsyncIterator[Stage]:
     """A namespace with the service, whose engine is ready, and the adapter."""
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    stage.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
+    uri = f"pvc://models/adapters/{ADAPTER}"
+    adapter = adapter_manifest(ADAPTER, NAME, uri, placement={"minReplicas": 1})
     try:
         stage.mount_models(folder, TEAM)
-        text = yaml.safe_dump_all([service(), adapter()])
-        stage.kubectl("apply", "-n", TEAM, "-f", "-", stdin=text)
-        await stage.wait_until(
-            lambda view: view.ready == 1, NAME, within_s=180, what="an engine", namespace=TEAM
-        )
+        stage.apply(service(), adapter, namespace=TEAM)
+        await stage.wait_for_engines(NAME, 1, within_s=180, namespace=TEAM)
         yield stage
     finally:
         stage.kubectl("delete", "namespace", TEAM, "--wait=false")
@@ -76,8 +61,7 @@ async def team(stage: Stage, folder: Path) -> AsyncIterator[Stage]:
 
 
 def change(stage: Stage, **spec: object) -> None:
-    patch = json.dumps({"spec": spec})
-    stage.kubectl("patch", "lora", ADAPTER, "-n", TEAM, "--type=merge", "-p", patch)
+    stage.patch(ADAPTER, spec, kind="lora", namespace=TEAM)
 
 
 async def until_pool(stage: Stage, pool: str, within_s: float = 180) -> Object:
@@ -160,15 +144,11 @@ async def move_to_pool(stage: Stage, load: Load) -> None:
 async def grow_and_shrink(stage: Stage, load: Load) -> None:
     """The pool scales on the adapter's requests; the service's engine stays alone."""
     load.set_clients(64)  # twice the sequences that an engine runs at a time
-    await stage.wait_until(
-        lambda view: view.ready == 2, POOL, within_s=180, what="two engines", namespace=TEAM
-    )
+    await stage.wait_for_engines(POOL, 2, within_s=180, namespace=TEAM)
     await answers(load, 50)
     assert len(pods(stage, NAME)) == 1
     load.set_clients(3)
-    await stage.wait_until(
-        lambda view: view.ready == 1, POOL, within_s=180, what="one engine", namespace=TEAM
-    )
+    await stage.wait_for_engines(POOL, 1, within_s=180, namespace=TEAM)
 
 
 async def move_back(stage: Stage, load: Load) -> None:

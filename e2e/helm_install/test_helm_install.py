@@ -16,6 +16,7 @@ import yaml
 from e2e.helm_install.service_proxy import ServiceProxy
 from tests.support.cluster.audit import AuditEntry, AuditLog, denied, service_account_user
 from tests.support.cluster.dedicated_pool import change_dedicated_pool
+from tests.support.cluster.manifests import adapter_manifest
 from tests.support.tools.chart_tools import ensure_helm
 
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
@@ -104,7 +105,7 @@ async def run_history(cluster: Cluster, models: Path) -> History:
         before = all_objects(stage)
         await release("install", earlier_chart(cluster.folder / "earlier-chart"), *image)
         apply_service(stage)
-        await until_ready(stage)
+        await stage.wait_until_ready(NAME, within_s=120)
         # Earlier, admission refuses owner references to a kind that the API server has just got to know.
         position = AuditLog(cluster).position()
         async with ServiceProxy(kube, NAMESPACE, GATEWAY) as proxy:
@@ -141,28 +142,14 @@ def earlier_chart(folder: Path) -> Path:
 def apply_service(stage: Stage) -> None:
     service = yaml.safe_load((ROOT / "examples" / "tiny-model.yaml").read_text())
     service["metadata"]["name"] = NAME
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(service))
+    stage.apply(service)
 
 
 async def use_dedicated_pool(stage: Stage) -> None:
     """Let the operator of one namespace make and delete a dedicated pool. Its adapter has no files."""
-    spec = {"serviceRef": {"name": NAME}, "model": {"uri": "pvc://models/sql"}}
-    adapter = {
-        "apiVersion": "serving.penstock.dev/v1alpha1",
-        "kind": "LoraAdapter",
-        "metadata": {"name": "sql"},
-        "spec": spec,
-    }
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(adapter))
+    stage.apply(adapter_manifest("sql", NAME, "pvc://models/sql"))
     await change_dedicated_pool(stage, NAME, "sql")
     stage.kubectl("delete", "lora", "sql")
-
-
-async def until_ready(stage: Stage) -> None:
-    await stage.wait_until(
-        lambda view: view.condition("Ready").get("status") == "True",
-        NAME, within_s=120, what="Ready",
-    )  # fmt: skip
 
 
 async def upgrade_under_load(
@@ -235,10 +222,8 @@ def denied_since(cluster: Cluster, position: int) -> list[AuditEntry]:
 
 async def scale(stage: Stage) -> None:
     """Have the operator add an engine, for which it must lead and watch."""
-    stage.kubectl(
-        "patch", "psvc", NAME, "--type=merge", "-p", '{"spec": {"scaling": {"minReplicas": 2}}}'
-    )
-    await stage.wait_until(lambda view: view.ready == 2, NAME, within_s=90, what="two engines")
+    stage.patch(NAME, {"scaling": {"minReplicas": 2}})
+    await stage.wait_for_engines(NAME, 2, within_s=90)
 
 
 async def ask(url: str) -> str:

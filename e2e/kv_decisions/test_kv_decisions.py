@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 async def test_explained_recorded_and_replayed(stage: Stage, tmp_path: Path) -> None:
     stage.kubectl("apply", "-f", str(ROOT / "examples" / "tiny-model.yaml"))
-    await stage.wait_until(lambda view: view.ready == 1, SERVICE, within_s=120, what="an engine")
+    await stage.wait_for_engines(SERVICE, 1, within_s=120)
     file = tmp_path / "load.jsonl"
     work = Workload(SERVICE, corpus(ROOT), prompt_words=110, max_tokens=64, seed=1)
 

@@ -45,7 +45,7 @@ async def test_sized_explained_recorded_replayed_and_remembered(
     stage: Stage, tmp_path: Path
 ) -> None:
     stage.kubectl("apply", "-f", str(Path(__file__).with_name("service.yaml")))
-    await stage.wait_until(lambda view: view.ready == 1, SERVICE, within_s=120, what="an engine")
+    await stage.wait_for_engines(SERVICE, 1, within_s=120)
     file = tmp_path / "load.jsonl"
     busy = Workload(SERVICE, corpus(ROOT), prompt_words=110, max_tokens=64, seed=SEED)
     calm = replace(busy, think_s=1.0)

@@ -17,11 +17,7 @@ pytestmark = pytest.mark.e2e
 
 async def test_applied_answered_deleted(stage: Stage) -> None:
     stage.kubectl("apply", "-f", str(EXAMPLE))
-    took_s = await stage.wait_until(
-        lambda view: view.condition("Ready").get("status") == "True",
-        "chat", within_s=120, what="Ready",
-    )  # fmt: skip
-    print(f"apply to Ready: {took_s:.1f} s")
+    print(f"apply to Ready: {await stage.wait_until_ready('chat', within_s=120):.1f} s")
 
     body = {
         "model": "chat",

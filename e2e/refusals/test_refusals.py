@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cluster.service_manifest import service_manifest
+from tests.support.cluster.manifests import service_manifest
 
 from penstock.clients.kubernetes.resources import DEPLOYMENTS, PODS
 from penstock.core.spec.service import SERVICE_LABEL
@@ -62,22 +62,16 @@ SPECS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def service(name: str, spec: dict[str, Any]) -> str:
-    return json.dumps(service_manifest(name, spec))
-
-
 async def test_each_becomes_a_condition(stage: Stage, models: Path, tmp_path: Path) -> None:
     wanted: dict[str, str] = {}
     for name, (spoil, reason) in SPOILED.items():
         folder = tmp_path / name
         shutil.copytree(models / "penstock-tiny", folder)
         spoil(folder)
-        stage.kubectl(
-            "apply", "-f", "-", stdin=service(name, {"model": {"uri": f"file://{folder}"}})
-        )
+        stage.apply(service_manifest(name, {"model": {"uri": f"file://{folder}"}}))
         wanted[name] = reason
     for name, (spec, reason) in SPECS.items():
-        stage.kubectl("apply", "-f", "-", stdin=service(name, spec))
+        stage.apply(service_manifest(name, spec))
         wanted[name] = reason
 
     seen: dict[str, tuple[str, str]] = {}
@@ -108,18 +102,13 @@ async def test_each_becomes_a_condition(stage: Stage, models: Path, tmp_path: Pa
 
 
 async def test_a_name_that_is_served_already_is_refused_to_the_younger(stage: Stage) -> None:
-    stage.kubectl("apply", "-f", "-", stdin=service("first", {}))
-    await stage.wait_until(
-        lambda view: view.ready == 1, "first", within_s=60, what="the first serves"
-    )
+    stage.apply(service_manifest("first", {}))
+    await stage.wait_for_engines("first", 1, within_s=60)
     spec = {"model": {"uri": "pvc://models/penstock-tiny", "name": "first"}}
-    stage.kubectl("apply", "-f", "-", stdin=service("second", spec))
+    stage.apply(service_manifest("second", spec))
     await stage.wait_until(
         lambda view: view.condition("Ready").get("reason") == "ModelNameInUse",
         "second", within_s=30, what="ModelNameInUse",
     )  # fmt: skip
     stage.kubectl("delete", "psvc", "first")
-    await stage.wait_until(
-        lambda view: view.condition("Ready").get("status") == "True",
-        "second", within_s=60, what="the name is free, the second serves",
-    )  # fmt: skip
+    await stage.wait_until_ready("second", within_s=60)

@@ -1,7 +1,6 @@
 """The life of a service: applied, changed under load, scaled, a canary rejected and promoted, deleted."""
 
 import asyncio
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tests.support.cluster.audit import (
     service_account_user,
 )
 from tests.support.cluster.dedicated_pool import change_dedicated_pool
+from tests.support.cluster.manifests import adapter_manifest, manifest, route_manifest
 
 from penstock.chart.access.rights import CLUSTER_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
@@ -63,19 +63,8 @@ def history(penstock_cluster: Cluster, models: Path) -> History:
     return asyncio.run(run_history(penstock_cluster, models))
 
 
-ROUTE = {
-    "apiVersion": "serving.penstock.dev/v1alpha1",
-    "kind": "ModelRoute",
-    "metadata": {"name": f"{NAME}-any", "namespace": "default"},
-    "spec": {"modelName": "any", "rules": [{"name": "all", "backendRefs": [{"name": NAME}]}]},
-}
 # The folder does not exist, so the operator writes a failed load into the status.
-ADAPTER = {
-    "apiVersion": "serving.penstock.dev/v1alpha1",
-    "kind": "LoraAdapter",
-    "metadata": {"name": f"{NAME}-sql", "namespace": "default"},
-    "spec": {"serviceRef": {"name": NAME}, "model": {"uri": "pvc://models/sql"}},
-}
+ADAPTER = adapter_manifest(f"{NAME}-sql", NAME, "pvc://models/sql")
 
 
 async def run_history(cluster: Cluster, models: Path) -> History:
@@ -92,7 +81,7 @@ async def run_history(cluster: Cluster, models: Path) -> History:
     async with await connect(cluster.kubeconfig) as kube:
         stage = Stage(cluster, kube)
         stage.mount_models(models)
-        stage.kubectl("apply", "-f", "-", stdin=json.dumps(service))
+        stage.apply(service)
         try:
             await stage.wait_until(
                 lambda view: view.ready == 1 and "stableRevision" in view.status,
@@ -101,8 +90,7 @@ async def run_history(cluster: Cluster, models: Path) -> History:
             # The leader makes the Lease again: tests that right.
             stage.kubectl("delete", "lease", LEASE_NAME, "--namespace", NAMESPACE)
             # The operator writes the route's status: tests that right.
-            stage.kubectl("apply", "-f", "-", stdin=json.dumps(ROUTE))
-            stage.kubectl("apply", "-f", "-", stdin=json.dumps(ADAPTER))
+            stage.apply(route_manifest(f"{NAME}-any", NAME), ADAPTER)
             # The operator creates, changes and deletes a dedicated pool: tests those rights.
             await change_dedicated_pool(stage, NAME, f"{NAME}-sql")
             stage.kubectl("wait", "--for=condition=Ready", f"mroute/{NAME}-any", "--timeout=60s")
@@ -112,15 +100,14 @@ async def run_history(cluster: Cluster, models: Path) -> History:
             left = await revisions_with_children(stage)
             failed, passed = await try_twice(stage, workload)
             _, by_tenant = await stage.rollout("status", NAME, "--by", "tenant")
-            patch(stage, {"scaling": {"minReplicas": 2}})
+            stage.patch(NAME, {"scaling": {"minReplicas": 2}})
             await stage.wait_until(
                 lambda view: view.ready >= 2, NAME, within_s=60, what="two engines"
             )
             # Scaled to one engine, so that the operator deletes the disruption budget: tests that right.
-            patch(stage, {"objectives": None, "scaling": {"mode": "External"}, "replicas": 1})
-            await stage.wait_until(
-                lambda view: view.ready == 1, NAME, within_s=60, what="one engine"
-            )
+            external = {"objectives": None, "scaling": {"mode": "External"}, "replicas": 1}
+            stage.patch(NAME, external)
+            await stage.wait_for_engines(NAME, 1, within_s=60)
             check_for_accelerators(stage, service["spec"]["model"])
             await wait_for_a_template(stage, service["spec"]["model"])
         finally:
@@ -154,12 +141,7 @@ ACCELERATORS: tuple[Object, ...] = (
 def check_for_accelerators(stage: Stage, model: Object) -> None:
     """Have a model checked for accelerators of unknown memory: tests the rights to look for it."""
     for fields in ACCELERATORS:
-        body = {
-            "apiVersion": "serving.penstock.dev/v1alpha1", "kind": "InferenceService",
-            "metadata": {"name": ACCELERATED, "namespace": "default"},
-            "spec": {"model": model, **fields},
-        }  # fmt: skip
-        stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+        stage.apply(manifest("InferenceService", ACCELERATED, {"model": model, **fields}))
         stage.kubectl("wait", "--for=condition=ModelReady", f"psvc/{ACCELERATED}", "--timeout=60s")
         stage.kubectl("delete", f"psvc/{ACCELERATED}", "--cascade=foreground")
 
@@ -167,12 +149,8 @@ def check_for_accelerators(stage: Stage, model: Object) -> None:
 async def wait_for_a_template(stage: Stage, model: Object) -> None:
     """Have a pod wait for a ConfigMap that does not exist: tests the right to read its Events."""
     template = {"configMapKeyRef": {"name": "nowhere", "key": "chat.jinja"}}
-    body = {
-        "apiVersion": "serving.penstock.dev/v1alpha1", "kind": "InferenceService",
-        "metadata": {"name": TEMPLATED, "namespace": "default"},
-        "spec": {"model": model, "engine": {"parsers": {"chatTemplate": template}}},
-    }  # fmt: skip
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    spec = {"model": model, "engine": {"parsers": {"chatTemplate": template}}}
+    stage.apply(manifest("InferenceService", TEMPLATED, spec))
     await stage.wait_until(
         lambda view: view.condition("ModelReady").get("reason") == "FailedMount",
         TEMPLATED, within_s=60, what="the missing ConfigMap in ModelReady",
@@ -185,7 +163,7 @@ async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, float, 
     before = (await stage.view(NAME)).status["stableRevision"]
     load.set_clients(4)
     await asyncio.sleep(3)
-    patch(stage, {"engine": {"maxModelLen": 768}})
+    stage.patch(NAME, {"engine": {"maxModelLen": 768}})
     await stage.wait_until(
         lambda view: view.status["rollout"]["phase"] == "Waiting",
         NAME, within_s=90, what="pods that wait for a person",
@@ -235,9 +213,9 @@ async def try_twice(stage: Stage, workload: Workload) -> tuple[Object, Object]:
 
     Returns the rollout status at the end of each.
     """
-    patch(stage, {"rollout": evaluated(needed=8), "engine": {"seed": 5}})
+    stage.patch(NAME, {"rollout": evaluated(needed=8), "engine": {"seed": 5}})
     failed = await until_it_is(stage, "Rejected")
-    patch(stage, {"rollout": evaluated(needed=7)})
+    stage.patch(NAME, {"rollout": evaluated(needed=7)})
     code, said = await stage.rollout("resume", NAME)
     assert code == 0, said
     async with Load(
@@ -256,10 +234,6 @@ async def until_it_is(stage: Stage, phase: str) -> Object:
     )  # fmt: skip
     rollout: Object = (await stage.view(NAME)).status["rollout"]
     return rollout
-
-
-def patch(stage: Stage, spec: Object) -> None:
-    stage.kubectl("patch", "psvc", NAME, "--type=merge", "-p", json.dumps({"spec": spec}))
 
 
 async def revisions_with_children(stage: Stage) -> set[str]:

@@ -1,6 +1,5 @@
 """A rolling update on a node without a free GPU: it frees one if maxUnavailable allows, else rolls back."""
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -31,13 +30,8 @@ def service(rolling: Object) -> Object:
     return body
 
 
-def patch(stage: Stage, spec: Object) -> None:
-    stage.kubectl("patch", "psvc", NAME, "--type=merge", "-p", json.dumps({"spec": spec}))
-
-
 async def test_a_rolling_update_frees_a_gpu_or_rolls_back(stage: Stage) -> None:
-    body = service({"maxSurge": 1, "maxUnavailable": 0})
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    stage.apply(service({"maxSurge": 1, "maxUnavailable": 0}))
     # The status lags behind the pods, and stableRevision is set only in phase Stable.
     await stage.wait_until(
         lambda view: (
@@ -61,7 +55,7 @@ async def test_a_rolling_update_frees_a_gpu_or_rolls_back(stage: Stage) -> None:
     workload = Workload(NAME, corpus(ROOT), prompt_words=30, max_tokens=8, seed=1, think_s=0.5)
     async with Load(stage.cluster.gateway_url, workload) as load:
         load.set_clients(2)
-        patch(stage, {"engine": {"seed": 1}})
+        stage.patch(NAME, {"engine": {"seed": 1}})
         await stage.wait_until(
             has_ended("Rejected", "first"), NAME, within_s=90, what="there is no room"
         )
@@ -69,7 +63,7 @@ async def test_a_rolling_update_frees_a_gpu_or_rolls_back(stage: Stage) -> None:
         reason = (await stage.view(NAME)).status["rollout"]["rejected"]["message"]
         assert "Insufficient nvidia.com/gpu" in reason
         rolling = {"rolling": {"maxUnavailable": 1}, "progressDeadline": "240s"}
-        patch(stage, {"engine": {"seed": 2}, "rollout": rolling})
+        stage.patch(NAME, {"engine": {"seed": 2}, "rollout": rolling})
         await stage.wait_until(
             has_ended("Stable", "another"), NAME, within_s=240, what="room was made"
         )

@@ -3,7 +3,6 @@
 Longer runs of the judge are in `benchmarks/cluster/rollout_campaign.py`.
 """
 
-import json
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,8 @@ pytestmark = pytest.mark.e2e
 
 
 async def test_bad_canaries_are_rolled_back_without_lost_requests(stage: Stage) -> None:
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(rollouts.service(NAME, CANARY)))
-    await stage.wait_until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
+    stage.apply(rollouts.service(NAME, CANARY))
+    await stage.wait_for_engines(NAME, 1, within_s=120)
     workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=16, seed=1, think_s=THINK_S)
     async with Load(stage.cluster.gateway_url, workload) as load:
         load.set_clients(3)
@@ -39,9 +38,7 @@ async def test_bad_canaries_are_rolled_back_without_lost_requests(stage: Stage) 
         assert (code, "ModelNotFound" in said) == (1, True), said
         code, said = await stage.rollout("undo", NAME, "--watch")
         assert code == 0, said
-        stage.kubectl(
-            "patch", "psvc", NAME, "--type=merge", "-p", json.dumps({"spec": rollouts.GOOD})
-        )
+        stage.patch(NAME, rollouts.GOOD)
         await stage.wait_until(
             lambda view: len(view.status["traffic"]) == 3,
             NAME, within_s=120, what="a canary beside its control",
@@ -66,8 +63,8 @@ async def test_copies_reject_what_says_nothing_before_anybody_meets_it(
     stage: Stage, models: Path, tmp_path: Path
 ) -> None:
     shown = {"strategy": "Canary", "canary": CANARY["canary"] | MIRROR}
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(rollouts.service(NAME, shown)))
-    await stage.wait_until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
+    stage.apply(rollouts.service(NAME, shown))
+    await stage.wait_for_engines(NAME, 1, within_s=120)
     quiet = rollouts.other_model(silent(models / "penstock-tiny", tmp_path / "silent"))
     workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=16, seed=1, think_s=THINK_S)
     async with Load(stage.cluster.gateway_url, workload) as load:
@@ -79,7 +76,7 @@ async def test_copies_reject_what_says_nothing_before_anybody_meets_it(
         assert "empty" in ending.reason
         assert "copies of requests, whose answers no client saw" in ending.reason
         good = {"model": rollouts.service(NAME, shown)["spec"]["model"]} | rollouts.GOOD
-        stage.kubectl("patch", "psvc", NAME, "--type=merge", "-p", json.dumps({"spec": good}))
+        stage.patch(NAME, good)
         await stage.wait_until(
             lambda view: bool(view.status.get("mirror")), NAME, within_s=180, what="copies"
         )

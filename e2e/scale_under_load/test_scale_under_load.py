@@ -19,7 +19,7 @@ async def test_no_request_is_lost(stage: Stage) -> None:
     # Pods of a test before, whose service had the same name, would count as ready and then end.
     await stage.wait_until_gone("chat", within_s=60)
     stage.kubectl("apply", "-f", str(ROOT / "examples" / "tiny-model.yaml"))
-    await stage.wait_until(lambda view: view.ready == 1, "chat", within_s=120, what="an engine")
+    await stage.wait_for_engines("chat", 1, within_s=120)
     outcomes = await scale_under_load(
         stage, "chat", corpus(ROOT), requests=150, kill=True, seed=SEED
     )

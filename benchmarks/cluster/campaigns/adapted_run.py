@@ -77,7 +77,7 @@ async def _start(
         {"policy": "Fixed", "replicas": 1, "eviction": "Never"},
     ]
     placements += [{}] * (len(adapters) - len(placements))
-    adapted.apply(
+    adapted.stage.apply(
         service(
             ENGINE, runtime={"type": "VLLM"}, terminationGracePeriodSeconds=60,
             resources={"limits": {"cpu": 1, "memory": "6Gi"}},
@@ -88,9 +88,7 @@ async def _start(
             for (name, folder), placement in zip(adapters.items(), placements, strict=True)
         ),
     )  # fmt: skip
-    took_s = await adapted.stage.wait_until(
-        lambda view: view.ready == engines, NAME, within_s=within_s, what="the engines"
-    )
+    took_s = await adapted.stage.wait_for_engines(NAME, engines, within_s=within_s)
     record.add("start", took_s, f"{engines} engines are ready")
     started_s = monotonic()
     for name in list(adapters)[:2]:
@@ -162,7 +160,7 @@ async def _ask_for_unloaded(adapted: AdaptedService, record: Record, answers: An
 async def _ask_for_broken(adapted: AdaptedService, record: Record, answers: Answers) -> None:
     """Ask for adapters that vLLM cannot load; then for a good one."""
     names = (*BROKEN, "missing")
-    adapted.apply(*(adapter(name, name) for name in names))
+    adapted.stage.apply(*(adapter(name, name) for name in names))
     for name in names:
         started_s = monotonic()
         status, body = await adapted.ask(name, PROMPTS[0])

@@ -13,7 +13,7 @@ import aiohttp
 import torch
 from safetensors.torch import load_file, save_file
 from tests.support.cluster.rollouts import SLOW
-from tests.support.cluster.service_manifest import service_manifest
+from tests.support.cluster.manifests import service_manifest
 
 from penstock.core.spec.service import ENGINE_PORT, Object
 from penstock.demo.load import Load, Workload

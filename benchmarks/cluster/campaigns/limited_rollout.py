@@ -15,7 +15,7 @@ from benchmarks.cluster.campaigns.limit_cases import (
     Outcome,
 )
 from benchmarks.cluster.campaigns.scripted_pods import is_serving, lose
-from tests.support.cluster.service_manifest import service_manifest
+from tests.support.cluster.manifests import service_manifest
 
 from penstock.cli.rollout import revisions as rollout_revisions
 from penstock.cli.rollout.status import follow

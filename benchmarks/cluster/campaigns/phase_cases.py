@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tests.support.cluster.service_manifest import TINY
+from tests.support.cluster.manifests import TINY
 
 from penstock.core.formats.strategic_merge import merge
 from penstock.core.observed.rollout_phases import Phase

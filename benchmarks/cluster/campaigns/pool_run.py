@@ -75,7 +75,7 @@ async def _start(adapted: AdaptedService, record: Record) -> None:
     placements: list[Object] = [{"policy": "All"}]
     placements += 2 * [{"policy": "Fixed", "replicas": 1, "eviction": "Never"}]
     placements += (NUM_ADAPTERS - len(placements)) * [{}]
-    adapted.apply(
+    adapted.stage.apply(
         service(
             {"lora": lora, "maxNumSeqs": 16},
             scaling={"minReplicas": ENGINES, "maxReplicas": ENGINES},
@@ -235,7 +235,7 @@ async def _break(
 ) -> None:  # fmt: skip
     """Apply the broken adapters and ask for them beside good ones."""
     started_s = monotonic()
-    adapted.apply(*(adapter(name, name) for name in broken))
+    adapted.stage.apply(*(adapter(name, name) for name in broken))
     await adapted.wait_for_models(broken)
     good = [(draw.choice(list(answers)), 0) for _ in range(NUM_REQUESTS // 4)]
     meanwhile = asyncio.create_task(_ask_all(adapted, answers, good))

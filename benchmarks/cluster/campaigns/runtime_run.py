@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 from tests.support.cluster.rollouts import release
-from tests.support.cluster.service_manifest import service_manifest
+from tests.support.cluster.manifests import service_manifest
 
 from penstock.clients.machine.clock import monotonic
 from penstock.core.spec.service import Object

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from benchmarks.cluster.campaigns.phase_cases import NO_SCHEDULER, Case, Step
-from tests.support.cluster.service_manifest import service_manifest
+from tests.support.cluster.manifests import service_manifest
 
 from penstock.clients.kubernetes.client import Object
 from penstock.clients.kubernetes.resources import INFERENCE_SERVICES, PODS

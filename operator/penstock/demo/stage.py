@@ -1,13 +1,12 @@
 """Access to a running cluster for the demo, the end-to-end tests and the campaigns."""
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import yaml
 
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.resources import (
@@ -71,7 +70,20 @@ class Stage:
 
     def mount(self, claim: Sequence[Object]) -> None:
         """Apply a claim and its volume."""
-        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(claim))
+        self.apply(*claim)
+
+    def apply(self, *bodies: Object, namespace: str | None = None) -> None:
+        """Apply objects. namespace: of those that name none."""
+        into = () if namespace is None else ("-n", namespace)
+        whole = {"apiVersion": "v1", "kind": "List", "items": bodies}
+        self.kubectl("apply", *into, "-f", "-", stdin=json.dumps(whole))
+
+    def patch(
+        self, name: str, spec: Object, *, kind: str = "psvc", namespace: str = "default"
+    ) -> None:
+        """Merge fields into the spec of a service, or of an object of another kind."""
+        body = json.dumps({"spec": spec})
+        self.kubectl("patch", kind, name, "-n", namespace, "--type=merge", "-p", body)
 
     async def rollout(self, *arguments: str) -> tuple[int, str]:
         """Run `kubectl penstock rollout`. Returns its exit code and output.
@@ -121,6 +133,24 @@ class Stage:
                 )
             await asyncio.sleep(POLL_S)
         return monotonic() - started_s
+
+    async def wait_until_ready(
+        self, name: str, *, within_s: float, namespace: str = "default"
+    ) -> float:
+        """Wait until a service has the condition Ready, and return the seconds. Raises TimeoutError."""
+        return await self.wait_until(
+            lambda view: view.condition("Ready").get("status") == "True",
+            name, within_s=within_s, what=f"{name} is Ready", namespace=namespace,
+        )  # fmt: skip
+
+    async def wait_for_engines(
+        self, name: str, number: int, *, within_s: float, namespace: str = "default"
+    ) -> float:
+        """Wait until so many engines of a service are ready, and return the seconds. Raises TimeoutError."""
+        return await self.wait_until(
+            lambda view: view.ready == number,
+            name, within_s=within_s, what=f"{number} engines of {name}", namespace=namespace,
+        )  # fmt: skip
 
     async def remains(self, name: str, namespace: str = "default") -> list[str]:
         """List what exists of a service: the object, its finalizers and its children."""

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence, Set
 
 import aiohttp
-from tests.support.cluster.service_manifest import service_manifest
+from tests.support.cluster.manifests import adapter_manifest, service_manifest
 
 from penstock.chart.names import LEASE_NAME, NAMESPACE
 from penstock.clients.kubernetes.leader import placement
@@ -14,7 +14,7 @@ from penstock.clients.machine.clock import monotonic
 from penstock.clients.pods.engine_adapters import EngineAdapters, EngineFailure
 from penstock.core.formats.addresses import host_port
 from penstock.core.observed.lora_engine import LoraRuntime
-from penstock.core.spec.service import API_VERSION, ENGINE_PORT, SERVICE_LABEL, Object
+from penstock.core.spec.service import ENGINE_PORT, SERVICE_LABEL, Object
 from penstock.demo.stage import Stage, poll_until
 from penstock.errors import KubeError
 
@@ -46,16 +46,7 @@ def service(engine: Object | None = None, **spec: object) -> Object:
 
 
 def adapter(name: str, folder: str, **placement: object) -> Object:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "LoraAdapter",
-        "metadata": {"name": name},
-        "spec": {
-            "serviceRef": {"name": NAME},
-            "model": {"uri": f"pvc://{CLAIM}/{folder}"},
-            "placement": placement,
-        },
-    }
+    return adapter_manifest(name, NAME, f"pvc://{CLAIM}/{folder}", placement=placement)
 
 
 class AdaptedService:
@@ -70,10 +61,6 @@ class AdaptedService:
     async def close(self) -> None:
         await self._session.close()
         await self._engines.close()
-
-    def apply(self, *bodies: Object) -> None:
-        items = {"apiVersion": "v1", "kind": "List", "items": list(bodies)}
-        self.stage.kubectl("apply", "-f", "-", stdin=json.dumps(items))
 
     async def ask(self, model: str, prompt: Sequence[int]) -> tuple[int, Object]:
         """Complete a prompt greedily. Returns the status and the body of the answer."""

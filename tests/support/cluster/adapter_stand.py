@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 from tests.support.cluster.adapter_engine import AdapterEngine, adapter_engine
+from tests.support.cluster.manifests import adapter_manifest
 
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.informer import Informer, Key, key_of
@@ -171,12 +172,7 @@ class AdapterStand:
         return engine
 
     async def create(self, name: str, **spec: Any) -> Object:
-        body = {
-            "apiVersion": "serving.penstock.dev/v1alpha1",
-            "kind": "LoraAdapter",
-            "metadata": {"name": name, "namespace": self.namespace},
-            "spec": {"serviceRef": {"name": SERVICE}, "model": {"uri": uri_of(name)}} | spec,
-        }
+        body = adapter_manifest(name, SERVICE, uri_of(name), **spec)
         return await self.kube.create(LORA_ADAPTERS, self.namespace, body)
 
     async def change(self, name: str, **spec: Any) -> None:

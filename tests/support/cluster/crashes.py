@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.support.cluster.killing_proxy import KillingProxy, Moment
-from tests.support.cluster.service_manifest import service_manifest
+from tests.support.cluster.manifests import service_manifest
 
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.resources import (

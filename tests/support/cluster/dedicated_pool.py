@@ -1,7 +1,5 @@
 """Changes of an adapter after which the operator creates, changes and deletes its dedicated pool."""
 
-import json
-
 from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.core.adapters.dedicated import dedicated_name
 from penstock.core.spec.service import Object
@@ -17,8 +15,7 @@ async def change_dedicated_pool(stage: Stage, service: str, adapter: str) -> Non
         ({"pool": "Shared", "dedicated": None}, None),
     )
     for spec, most in specs:
-        patch = json.dumps({"spec": spec})
-        stage.kubectl("patch", "lora", adapter, "--type=merge", "-p", patch)
+        stage.patch(adapter, spec, kind="lora")
 
         async def is_done(most: int | None = most) -> bool:
             """Whether the pool has this maximum of replicas; None: whether there is no pool."""

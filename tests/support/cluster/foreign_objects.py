@@ -2,8 +2,9 @@
 
 from random import Random
 
+from tests.support.cluster.manifests import manifest
+
 from penstock.core.spec.service import (
-    API_VERSION,
     ENGINE_CONTAINER,
     MANAGED_BY,
     MANAGED_LABEL,
@@ -88,8 +89,3 @@ def _pod(random: Random, name: str) -> Object:
         "metadata": {"name": name, "labels": labels},
         "spec": spec,
     }
-
-
-def manifest(kind: str, name: str, spec: Object) -> Object:
-    """An object of one of Penstock's kinds."""
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}

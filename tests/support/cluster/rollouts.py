@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
-from tests.support.cluster.service_manifest import service_manifest
+from tests.support.cluster.manifests import service_manifest
 
 from penstock.clients.machine.clock import monotonic
 from penstock.clients.pods.exposition import Samples, label
@@ -106,8 +106,7 @@ async def release(
     """Patch the spec and wait until the rollout has ended. Raises TimeoutError."""
     before = len(load.outcomes)
     began_s, generation = monotonic(), (await stage.view(name)).status["observedGeneration"]
-    patch = json.dumps({"spec": change})
-    stage.kubectl("patch", "psvc", name, "--type=merge", "-p", patch)
+    stage.patch(name, change)
 
     def has_ended(view: View) -> bool:
         status = view.status
@@ -157,23 +156,20 @@ async def campaign(
 ) -> list[Ending]:
     """Roll out all releases in turn under constant load; each bad one is reverted before the next."""
     name = "released"
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(service(name, rollout)))
-    await stage.wait_until(
-        lambda view: view.condition("Ready").get("status") == "True",
-        name, within_s=180, what="the service is Ready",
-    )  # fmt: skip
+    stage.apply(service(name, rollout))
+    await stage.wait_until_ready(name, within_s=180)
     workload = Workload(name, words, prompt_words=60, max_tokens=16, seed=1)
     endings = []
     async with Load(stage.cluster.gateway_url, workload) as load:
         load.set_clients(clients)
         await asyncio.sleep(3)
         for title, change in releases:
-            spec = json.dumps(service(name, rollout)["spec"])
             ending = await release(stage, load, name, title, change, within_s=within_s)
             endings.append(ending)
             print(ending, flush=True)
             if ending.phase == "Rejected":
-                patch = json.dumps([{"op": "replace", "path": "/spec", "value": json.loads(spec)}])
+                spec = service(name, rollout)["spec"]
+                patch = json.dumps([{"op": "replace", "path": "/spec", "value": spec}])
                 stage.kubectl("patch", "psvc", name, "--type=json", "-p", patch)
                 await stage.wait_until(
                     lambda view: view.status["rollout"]["phase"] == "Stable",

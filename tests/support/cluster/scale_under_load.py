@@ -52,17 +52,11 @@ async def scale_under_load(
             killed_s = monotonic()
             faults.kill(stage.cluster, first, "engine")
         await load.wait()
-        await stage.wait_until(
-            lambda view: view.ready == 3, service, within_s=90, what="three engines are ready"
-        )
+        await stage.wait_for_engines(service, 3, within_s=90)
         peak = (await stage.view(service)).ready
         load.limit(requests // 10)
         load.set_clients(1)
-        shrinking = asyncio.create_task(
-            stage.wait_until(
-                lambda view: view.ready == 1, service, within_s=180, what="one engine is left"
-            )
-        )
+        shrinking = asyncio.create_task(stage.wait_for_engines(service, 1, within_s=180))
         await load.wait()
         await shrinking
         final = (await stage.view(service)).ready
