@@ -23,21 +23,17 @@ from benchmarks.cluster.campaigns.next_version import NAME
 from benchmarks.cluster.campaigns.phase_cases import CASES
 from benchmarks.cluster.campaigns.service_states import ASPECTS, Record, differences, record
 from benchmarks.cluster.campaigns.standing_services import StandingServices
+from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from benchmarks.cluster.campaigns.versions import NEXT, THIS, InstalledOperator, Version, apply_crds
-from tests.support.cluster.manifests import service_manifest
+from tests.support.cluster.manifests import route_manifest, service_manifest
 
-from penstock.api.modelroute.kind import KIND as ROUTE_KIND
 from penstock.chart.names import OPERATOR_PORT
-from penstock.clients.kubernetes.client import Object, connect
 from penstock.clients.kubernetes.resources import MODEL_ROUTES
 from penstock.clients.machine.clock import monotonic
 from penstock.clients.pods.exposition import Samples
-from penstock.core.spec.service import API_VERSION
 from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage
-from penstock.local import cluster as clusters
-from penstock.local.install import install
 
 ROOT = Path(__file__).parents[2]
 # Times that all services are reconciled after a step, besides those that the step causes.
@@ -91,7 +87,7 @@ class Drill:
     async def begin(self) -> None:
         await self._services.begin()
         for name, backends in ROUTES.items():
-            await self._kube.create(MODEL_ROUTES, "default", _route(name, backends))
+            await self._kube.create(MODEL_ROUTES, "default", route_manifest(name, *backends))
 
     async def settle(self) -> Record:
         """Wait until nothing changes by itself any more. Raises TimeoutError."""
@@ -183,48 +179,31 @@ class Drill:
         return Counter({name: round(samples.sum(name)) for name in (RECONCILES, ERRORS)})
 
 
-def _route(name: str, backends: Iterable[str]) -> Object:
-    references = [{"kind": "InferenceService", "name": each} for each in backends]
-    rules = [{"name": "all", "backendRefs": references}]
-    return {
-        "apiVersion": API_VERSION,
-        "kind": ROUTE_KIND,
-        "metadata": {"name": name},
-        "spec": {"modelName": name, "rules": rules},
-    }
-
-
 def print_row(cells: Iterable[object]) -> None:
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
 async def run(quiet_s: float, seed: int) -> bool:
     print(f"seed {seed}", flush=True)
-    models, words = ensure_model(ROOT / "docs"), corpus(ROOT)
-    with clusters.temporary("api-upgrade", say=lambda _: None) as made:
-        await install(made, say=lambda _: None)
-        async with await connect(made.kubeconfig) as kube, AsyncExitStack() as stack:
-            stage, loads = Stage(made, kube), list[Load]()
-            stage.mount_models(models)
-            drill = Drill(stage, loads, quiet_s, random.Random(seed))
-            await drill.begin()
-            for name in [*(case.name for case in CASES if case.has_load), "assistant"]:
-                workload = Workload(
-                    name, words, prompt_words=20, max_tokens=8, think_s=2.0, seed=seed
-                )
-                loads.append(await stack.enter_async_context(Load(made.gateway_url, workload)))
-                loads[-1].set_clients(1)
-            state, is_good = await drill.settle(), True
-            pods = len(state["pods"])
-            print(f"{len(CASES)} services, {pods} pods, {len(loads)} clients", flush=True)
-            print_row(["step", "reconciles", *ASPECTS, "requests", "failed"])
-            print_row(["---"] * (len(ASPECTS) + 4))
-            for step in STEPS:
-                state, is_same = await drill.take(step, state)
-                is_good = is_good and is_same
-            for load in loads:
-                await load.finish()
-            await stage.close()
+    models, words, loads = ensure_model(ROOT / "docs"), corpus(ROOT), list[Load]()
+    async with temporary_stage("api-upgrade", models) as stage, AsyncExitStack() as stack:
+        drill = Drill(stage, loads, quiet_s, random.Random(seed))
+        await drill.begin()
+        for name in [*(case.name for case in CASES if case.has_load), "assistant"]:
+            workload = Workload(name, words, prompt_words=20, max_tokens=8, think_s=2.0, seed=seed)
+            load = Load(stage.cluster.gateway_url, workload)
+            loads.append(await stack.enter_async_context(load))
+            load.set_clients(1)
+        state, is_good = await drill.settle(), True
+        pods = len(state["pods"])
+        print(f"{len(CASES)} services, {pods} pods, {len(loads)} clients", flush=True)
+        print_row(["step", "reconciles", *ASPECTS, "requests", "failed"])
+        print_row(["---"] * (len(ASPECTS) + 4))
+        for step in STEPS:
+            state, is_same = await drill.take(step, state)
+            is_good = is_good and is_same
+        for load in loads:
+            await load.finish()
     return is_good
 
 

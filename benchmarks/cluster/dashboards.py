@@ -36,15 +36,12 @@ from benchmarks.cluster.campaigns.dashboard_queries import (
     read_panels,
 )
 from benchmarks.cluster.campaigns.dashboard_run import make_models, play
+from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from tests.support.tools import prometheus as binaries
 
-from penstock.clients.kubernetes.client import connect
 from penstock.demo.load import corpus
 from penstock.demo.model import MODEL_NAME, ensure_model
-from penstock.demo.stage import Stage
-from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
-from penstock.local.install import install
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "penstock"
@@ -126,17 +123,10 @@ async def run(folder: Path) -> Results:
     make_models(models, ensure_model(ROOT / "docs") / MODEL_NAME)
     port, gpus = unused_port(), {"nvidia.com/gpu": "2"}
     values = {"operator": {"metricsHosts": [f"127.0.0.1:{port}"]}}
-    with clusters.temporary("dashboards", say=print, allocatable=gpus) as cluster:
-        await install(cluster, say=print, values=values)
-        with prometheus(cluster, folder, port) as client:
+    async with temporary_stage("dashboards", models, values=values, allocatable=gpus) as stage:
+        with prometheus(stage.cluster, folder, port) as client:
             start_s = time.time()
-            async with await connect(cluster.kubeconfig) as kube:
-                stage = Stage(cluster, kube)
-                try:
-                    stage.mount_models(models)
-                    await play(stage, corpus(ROOT), str(client.base_url))
-                finally:
-                    await stage.close()
+            await play(stage, corpus(ROOT), str(client.base_url))
             return _results(client, Span(start_s, time.time(), SCRAPE_S))
 
 

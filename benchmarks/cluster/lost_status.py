@@ -9,7 +9,6 @@ rollout must end as it does with its status. Exits with 1 otherwise.
 
 import argparse
 import asyncio
-import json
 import random
 import sys
 from collections import Counter
@@ -17,15 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
+from tests.support.background import background
 from tests.support.cluster import rollouts
 
-from penstock.clients.kubernetes.client import Object, connect
+from penstock.clients.kubernetes.client import Object
 from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
 from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage, View
-from penstock.local import cluster as clusters
-from penstock.local.install import install
 
 ROOT = Path(__file__).parents[2]
 NAME = "chat"
@@ -61,10 +60,8 @@ class Campaign:
 
     async def release(self, number: int, release: Release) -> str:
         """Roll out a change and lose the status meanwhile. Returns the phase at the end."""
-        patch = {"spec": {"engine": {"seed": number}, "rollout": release.rollout}}
-        self._stage.kubectl("patch", "psvc", NAME, "--type=merge", "-p", json.dumps(patch))
-        losing = asyncio.create_task(self._lose_status())
-        try:
+        self._stage.patch(NAME, {"engine": {"seed": number}, "rollout": release.rollout})
+        async with background(self._lose_status()) as losing:
             if release.command is not None:
                 await self._until(lambda view: _phase(view) == "Judging")
                 code, output = await self._stage.rollout(release.command, NAME)
@@ -72,9 +69,6 @@ class Campaign:
                     raise RuntimeError(output)
             await losing
             await self._until(lambda view: _phase(view) in rollouts.SETTLED and _is_current(view))
-        finally:
-            losing.cancel()
-            await asyncio.gather(losing, return_exceptions=True)
         return _phase(await self._stage.view(NAME))
 
     async def _lose_status(self) -> None:
@@ -106,34 +100,25 @@ def _is_current(view: View) -> bool:
 
 async def run(losses: int, seed: int) -> bool:
     print(f"seed {seed}", flush=True)
-    models = ensure_model(ROOT / "docs")
-    with clusters.temporary("lost-status", say=lambda _: None) as made:
-        await install(made, say=lambda _: None)
-        async with await connect(made.kubeconfig) as kube:
-            stage = Stage(made, kube)
-            stage.mount_models(models)
-            manifest = rollouts.service(NAME, {"strategy": "Rolling"}, replicas=2)
-            stage.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
-            await stage.wait_until(
-                lambda view: view.ready == 2 and _phase(view) == "Stable",
-                NAME, within_s=PATIENCE_S, what="two engines",
-            )  # fmt: skip
-            campaign = Campaign(stage, random.Random(seed))
-            workload = Workload(NAME, corpus(ROOT), prompt_words=30, max_tokens=24, think_s=0.5)
-            wrong = []
-            async with Load(made.gateway_url, workload) as load:
-                load.set_clients(3)
-                for number in range(-(-losses // LOSSES_PER_ROLLOUT)):
-                    release = RELEASES[number % len(RELEASES)]
-                    ending = await campaign.release(number + 1, release)
-                    print(
-                        f"{release.rollout['strategy']} {release.command or ''}: {ending}",
-                        flush=True,
-                    )
-                    if ending != release.ending:
-                        wrong.append(number)
-                await load.finish()
-            await stage.close()
+    workload = Workload(NAME, corpus(ROOT), prompt_words=30, max_tokens=24, think_s=0.5)
+    wrong = []
+    async with temporary_stage("lost-status", ensure_model(ROOT / "docs")) as stage:
+        stage.apply(rollouts.service(NAME, {"strategy": "Rolling"}, replicas=2))
+        await stage.wait_until(
+            lambda view: view.ready == 2 and _phase(view) == "Stable",
+            NAME, within_s=PATIENCE_S, what="two engines",
+        )  # fmt: skip
+        campaign = Campaign(stage, random.Random(seed))
+        async with Load(stage.cluster.gateway_url, workload) as load:
+            load.set_clients(3)
+            for number in range(-(-losses // LOSSES_PER_ROLLOUT)):
+                release = RELEASES[number % len(RELEASES)]
+                ending = await campaign.release(number + 1, release)
+                strategy = release.rollout["strategy"]
+                print(f"{strategy} {release.command or ''}: {ending}", flush=True)
+                if ending != release.ending:
+                    wrong.append(number)
+            await load.finish()
     ends = Counter(outcome.end for outcome in load.outcomes)
     print(f"lost in {', '.join(f'{phase} {count}' for phase, count in campaign.phases.items())}")
     print(f"requests: {', '.join(f'{count} {end}' for end, count in ends.items())}")

@@ -17,10 +17,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import get_args
 
+from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from benchmarks.cluster.campaigns.versions import NEXT, InstalledOperator
 from tests.support.cluster.manifests import service_manifest
 
-from penstock.clients.kubernetes.client import Object, connect
+from penstock.clients.kubernetes.client import Object
 from penstock.clients.kubernetes.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
@@ -34,8 +35,6 @@ from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, TEMPLAT
 from penstock.demo.load import Load, Workload, corpus
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage, poll_until
-from penstock.local import cluster as clusters
-from penstock.local.install import install
 
 ROOT = Path(__file__).parents[2]
 # Seconds in which a new leader reconciles everything several times.
@@ -167,28 +166,24 @@ class Campaign:
 
 
 async def campaign(per_strategy: int) -> bool:
-    models = ensure_model(ROOT / "docs", seconds=60)
     names: dict[Strategy, list[str]] = {
         strategy: [f"{strategy.lower()}-{n}" for n in range(per_strategy)]
         for strategy in get_args(Strategy)
     }
-    with clusters.temporary("operator-upgrade", say=print) as cluster:
-        await install(cluster, say=print)
-        async with await connect(cluster.kubeconfig) as kube, AsyncExitStack() as stack:
-            stage = Stage(cluster, kube)
-            stage.mount_models(models)
-            made = Campaign(stage, names)
-            await made.begin()
-            words, loads = corpus(ROOT), []
-            for name in (each for group in names.values() for each in group):
-                workload = Workload(name, words, prompt_words=20, max_tokens=8, think_s=1.0)
-                loads.append(await stack.enter_async_context(Load(cluster.gateway_url, workload)))
-                loads[-1].set_clients(1)
-            await made.release_canaries()
-            is_good = await _drill(made, names)
-            for load in loads:
-                await load.finish()
-            await stage.close()
+    models = ensure_model(ROOT / "docs", seconds=60)
+    async with temporary_stage("operator-upgrade", models) as stage, AsyncExitStack() as stack:
+        made = Campaign(stage, names)
+        await made.begin()
+        words, loads = corpus(ROOT), []
+        for name in (each for group in names.values() for each in group):
+            workload = Workload(name, words, prompt_words=20, max_tokens=8, think_s=1.0)
+            load = Load(stage.cluster.gateway_url, workload)
+            loads.append(await stack.enter_async_context(load))
+            load.set_clients(1)
+        await made.release_canaries()
+        is_good = await _drill(made, names)
+        for load in loads:
+            await load.finish()
     ends = Counter(outcome.end for load in loads for outcome in load.outcomes)
     print(f"requests: {', '.join(f'{count} {end}' for end, count in ends.items())}")
     return is_good

@@ -11,15 +11,12 @@ import tempfile
 from pathlib import Path
 
 import torch
+from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from safetensors.torch import load_file, save_file
 from tests.support.cluster import rollouts
 
-from penstock.clients.kubernetes.client import connect
 from penstock.demo.load import End, corpus
 from penstock.demo.model import ensure_model
-from penstock.demo.stage import Stage
-from penstock.local import cluster as clusters
-from penstock.local.install import install
 
 ROOT = Path(__file__).parents[2]
 CANARY = {
@@ -89,28 +86,21 @@ def silent(model: Path, copy: Path) -> Path:
 
 async def run(names: list[str], clients: int, within_s: float) -> None:
     models = ensure_model(ROOT / "docs", seconds=60)
-    with clusters.temporary("rollouts", say=lambda _: None) as made:
-        await install(made, say=lambda _: None)
-        with tempfile.TemporaryDirectory() as folder:
-            made_releases = releases(Path(folder), models)
-            expected = {title: end for end, title, _ in made_releases}
-            chosen = [
-                (title, change)
-                for _, title, change in made_releases
-                if not names or any(name in title for name in names)
-            ]
-            async with await connect(made.kubeconfig) as kube:
-                stage = Stage(made, kube)
-                stage.mount_models(models)
-                try:
-                    endings = await rollouts.campaign(
-                        stage, corpus(ROOT), chosen,
-                        rollout={"strategy": "Canary", "canary": CANARY, "progressDeadline": "120s"},
-                        clients=clients, within_s=within_s,
-                    )  # fmt: skip
-                finally:
-                    await stage.close()
-            tell(endings, expected)
+    with tempfile.TemporaryDirectory() as folder:
+        made_releases = releases(Path(folder), models)
+        expected = {title: end for end, title, _ in made_releases}
+        chosen = [
+            (title, change)
+            for _, title, change in made_releases
+            if not names or any(name in title for name in names)
+        ]
+        async with temporary_stage("rollouts", models) as stage:
+            endings = await rollouts.campaign(
+                stage, corpus(ROOT), chosen,
+                rollout={"strategy": "Canary", "canary": CANARY, "progressDeadline": "120s"},
+                clients=clients, within_s=within_s,
+            )  # fmt: skip
+    tell(endings, expected)
 
 
 def tell(endings: list[rollouts.Ending], expected: dict[str, str]) -> None:

@@ -11,41 +11,29 @@ import asyncio
 import sys
 from pathlib import Path
 
+from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from tests.support.cluster.scale_under_load import scale_under_load
 
-from penstock.clients.kubernetes.client import connect
 from penstock.demo.load import End, corpus
 from penstock.demo.model import ensure_model
-from penstock.demo.stage import Stage
-from penstock.local import cluster as clusters
-from penstock.local.install import install
 
 ROOT = Path(__file__).parents[2]
 
 
 async def campaign(requests: int, seed: int) -> bool:
-    models = ensure_model(ROOT / "docs", seconds=60)
     passed = True
-    with clusters.temporary("scale-campaign", say=print) as cluster:
-        await install(cluster, say=print)
-        async with await connect(cluster.kubeconfig) as kube:
-            stage = Stage(cluster, kube)
-            stage.mount_models(models)
-            example = str(ROOT / "examples" / "tiny-model.yaml")
-            for kill in (False, True):
-                stage.kubectl("apply", "-f", example)
-                await stage.wait_until(
-                    lambda v: v.ready == 1, "chat", within_s=120, what="an engine"
-                )
-                outcomes = await scale_under_load(
-                    stage, "chat", corpus(ROOT), requests=requests, kill=kill, seed=seed
-                )
-                print(f"seed {seed}, kill {kill}: {outcomes}")
-                passed &= outcomes.first_bad is None and not outcomes.cut_by_nobody
-                passed &= bool(outcomes.ends[End.CUT]) is kill
-                stage.kubectl("delete", "psvc", "chat")
-                await stage.wait_until_gone("chat", within_s=60)
-            await stage.close()
+    async with temporary_stage("scale-campaign", ensure_model(ROOT / "docs", seconds=60)) as stage:
+        for kill in (False, True):
+            stage.kubectl("apply", "-f", str(ROOT / "examples" / "tiny-model.yaml"))
+            await stage.wait_for_engines("chat", 1, within_s=120)
+            outcomes = await scale_under_load(
+                stage, "chat", corpus(ROOT), requests=requests, kill=kill, seed=seed
+            )
+            print(f"seed {seed}, kill {kill}: {outcomes}")
+            passed &= outcomes.first_bad is None and not outcomes.cut_by_nobody
+            passed &= bool(outcomes.ends[End.CUT]) is kill
+            stage.kubectl("delete", "psvc", "chat")
+            await stage.wait_until_gone("chat", within_s=60)
     return passed
 
 

@@ -4,21 +4,19 @@ import asyncio
 import json
 import random
 import shutil
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import aiohttp
-import torch
-from safetensors.torch import load_file, save_file
+from tests.support.background import background
+from tests.support.cluster.manifests import route_manifest, service_manifest
 from tests.support.cluster.rollouts import SLOW
-from tests.support.cluster.manifests import service_manifest
 
 from penstock.core.spec.service import ENGINE_PORT, Object
 from penstock.demo.load import Load, Workload
 from penstock.demo.stage import Stage
 from penstock.local import faults
+from penstock_engine.make_model.adapters import make_adapter
 
 CHAT, ADAPTED = "chat", "adapted"
 # ModelRoutes: to CHAT, to CHAT with a timeout that no response meets, and to no service.
@@ -93,47 +91,21 @@ def adapted() -> Object:
     )
 
 
-def model_route(name: str, service: str, **rule: Any) -> Object:
-    """A ModelRoute that sends all requests to a service. rule: further fields of its only rule."""
-    return {
-        "apiVersion": "serving.penstock.dev/v1alpha1",
-        "kind": "ModelRoute",
-        "metadata": {"name": name},
-        "spec": {
-            "modelName": name,
-            "rules": [{"name": "all", "backendRefs": [{"name": service}], **rule}],
-        },
-    }
-
-
 def make_models(folder: Path, model: Path) -> None:
     """Copy the model into a folder, with LoRA adapters of random factors beside it."""
     shutil.copytree(model, folder / model.name)
-    weights = load_file(model / "model.safetensors")
     for seed, name in enumerate(ADAPTERS):
-        (folder / name).mkdir(parents=True)
-        config = {"peft_type": "LORA", "r": RANK, "lora_alpha": 16, "bias": "none"}
-        (folder / name / "adapter_config.json").write_text(json.dumps(config))
-        generator = torch.Generator().manual_seed(seed)
-        factors = {}
-        for key, weight in weights.items():
-            if key.endswith("q_proj.weight"):
-                target = f"base_model.model.{key.removesuffix('.weight')}"
-                outputs, inputs = weight.shape
-                factors[f"{target}.lora_A.weight"] = torch.randn(RANK, inputs, generator=generator)
-                factors[f"{target}.lora_B.weight"] = torch.randn(outputs, RANK, generator=generator)
-        save_file(factors, folder / name / "adapter_model.safetensors")
+        make_adapter(model, folder / name, seed=seed, rank=RANK, projections=("q_proj",))
 
 
 async def play(stage: Stage, words: Sequence[str], prometheus_url: str) -> None:
     """Play the run. The claim `models` must have the adapters. Raises TimeoutError."""
     routes = (
-        model_route(ROUTE, CHAT),
-        model_route(HASTY, CHAT, timeouts={"request": "10ms"}),
-        model_route(BROKEN, "nobody"),
+        route_manifest(ROUTE, CHAT),
+        route_manifest(HASTY, CHAT, timeouts={"request": "10ms"}),
+        route_manifest(BROKEN, "nobody"),
     )
-    for manifest in (chat(prometheus_url), adapted(), *routes):
-        stage.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    stage.apply(chat(prometheus_url), adapted(), *routes)
     url = stage.cluster.gateway_url
     workload = Workload(CHAT, words, prompt_words=40, max_tokens=24, seed=1, think_s=0.5)
     routed = Workload(ROUTE, words, prompt_words=20, max_tokens=8, seed=2, think_s=2.0)
@@ -141,14 +113,9 @@ async def play(stage: Stage, words: Sequence[str], prometheus_url: str) -> None:
         await asyncio.sleep(APPLIED_S)
         load.set_clients(5)  # they wait for the first engine
         for name in (CHAT, ADAPTED):
-            await stage.wait_until(
-                lambda view: view.ready == 1,
-                name,
-                within_s=START_TIMEOUT_S,
-                what=f"{name} is ready",
-            )
+            await stage.wait_for_engines(name, 1, within_s=START_TIMEOUT_S)
         other.set_clients(1)
-        async with _adapter_load(stage, words):
+        async with background(_use_adapters(stage, words)):
             await _disturb(stage, load, url)
         await asyncio.gather(load.finish(), other.finish())
 
@@ -159,7 +126,8 @@ async def _disturb(stage: Stage, load: Load, url: str) -> None:
     await _rollout(stage)
     load.set_clients(3)
     await asyncio.sleep(20)
-    await _scale(stage, 2)
+    stage.patch(CHAT, {"scaling": {"minReplicas": 2}})
+    await stage.wait_for_engines(CHAT, 2, within_s=START_TIMEOUT_S)
     await _kill(stage, load)
     await _bad_requests(url)
     load.set_clients(40)
@@ -170,8 +138,7 @@ async def _disturb(stage: Stage, load: Load, url: str) -> None:
 
 async def _rollout(stage: Stage) -> None:
     """Roll out a slow release by a canary until it is rejected, or abort it after a while."""
-    change = json.dumps({"spec": SLOW})
-    stage.kubectl("patch", "psvc", CHAT, "--type=merge", "-p", change)
+    stage.patch(CHAT, SLOW)
     await stage.wait_until(
         lambda view: len(view.status.get("traffic", [])) == 3, CHAT,
         within_s=START_TIMEOUT_S, what="a canary beside its control",
@@ -191,15 +158,6 @@ async def _wait_until_rejected(stage: Stage, *, within_s: float) -> None:
     )  # fmt: skip
 
 
-async def _scale(stage: Stage, replicas: int) -> None:
-    change = json.dumps({"spec": {"scaling": {"minReplicas": replicas}}})
-    stage.kubectl("patch", "psvc", CHAT, "--type=merge", "-p", change)
-    await stage.wait_until(
-        lambda view: view.ready == replicas, CHAT,
-        within_s=START_TIMEOUT_S, what=f"{replicas} engines",
-    )  # fmt: skip
-
-
 async def _kill(stage: Stage, load: Load) -> None:
     """Kill one of the engines under load; the others go on."""
     load.set_clients(12)
@@ -207,9 +165,7 @@ async def _kill(stage: Stage, load: Load) -> None:
     victim = min(pod.name for pod in (await stage.view(CHAT)).pods if pod.is_ready)
     faults.kill(stage.cluster, victim, "engine")
     await asyncio.sleep(5)
-    await stage.wait_until(
-        lambda view: view.ready == 2, CHAT, within_s=START_TIMEOUT_S, what="the engine is back"
-    )
+    await stage.wait_for_engines(CHAT, 2, within_s=START_TIMEOUT_S)
     load.set_clients(3)
 
 
@@ -233,20 +189,10 @@ async def _bad_requests(url: str) -> None:
             await asyncio.sleep(1)
 
 
-@asynccontextmanager
-async def _adapter_load(stage: Stage, words: Sequence[str]) -> AsyncIterator[None]:
+async def _use_adapters(stage: Stage, words: Sequence[str]) -> None:
     """Use all adapters in turn, at their engine: the gateway does not route by adapter."""
     (pod,) = [pod for pod in (await stage.view(ADAPTED)).pods if pod.is_ready]
     url = f"http://{pod.address}:{ENGINE_PORT}/v1/completions"
-    task = asyncio.create_task(_use_adapters(url, words))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _use_adapters(url: str, words: Sequence[str]) -> None:
     draw = random.Random(3)
     async with aiohttp.ClientSession() as session:
         while True:

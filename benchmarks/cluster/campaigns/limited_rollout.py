@@ -15,6 +15,7 @@ from benchmarks.cluster.campaigns.limit_cases import (
     Outcome,
 )
 from benchmarks.cluster.campaigns.scripted_pods import is_serving, lose
+from tests.support.background import background
 from tests.support.cluster.manifests import service_manifest
 
 from penstock.cli.rollout import revisions as rollout_revisions
@@ -71,12 +72,8 @@ class LimitedRollout:
         try:
             await self._prepare()
             old = (await self._status())["stableRevision"]
-            sampling = asyncio.create_task(self._sample())
-            try:
+            async with background(self._sample()):
                 await self._roll_out()
-            finally:
-                sampling.cancel()
-                await asyncio.gather(sampling, return_exceptions=True)
             self._check(await self._status(), old)
             if self._case.ending.outcome != "Stalled":
                 numbers = self._case.num_left

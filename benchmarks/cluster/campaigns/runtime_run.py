@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
-from tests.support.cluster.rollouts import release
+from tests.support.background import background
 from tests.support.cluster.manifests import service_manifest
+from tests.support.cluster.rollouts import release
 
 from penstock.clients.machine.clock import monotonic
 from penstock.core.spec.service import Object
@@ -72,17 +73,13 @@ async def run(stage: Stage, words: Sequence[str], runtime: Object, *, within_s: 
     within_s: time limit of each step. Raises TimeoutError.
     """
     record = Record(runtime.get("type", "Penstock"))
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(manifest(runtime)))
+    stage.apply(manifest(runtime))
     took_s = await stage.wait_until(_is_ready, NAME, within_s=within_s, what="the service is Ready")
     record.add("Ready", took_s, "one engine")
     record.add("streamed answer", *await _stream(stage))
-    watching = asyncio.create_task(_watch_decisions(stage, record))
-    try:
+    async with background(_watch_decisions(stage, record)):
         await _scale(stage, words, record, within_s)
         await _roll_out(stage, words, record, within_s)
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
     stage.kubectl("delete", "psvc", NAME)
     record.add("deleted", await stage.wait_until_gone(NAME, within_s=120), "nothing remains")
     return record
@@ -124,13 +121,9 @@ async def _scale(stage: Stage, words: Sequence[str], record: Record, within_s: f
 async def _roll_out(stage: Stage, words: Sequence[str], record: Record, within_s: float) -> None:
     async with _load(stage, words, think_s=0.5) as load:
         load.set_clients(CANARY_CLIENTS)
-        collecting = asyncio.create_task(_collect_evidence(stage, record))
-        try:
+        async with background(_collect_evidence(stage, record)):
             title = f"canary with {json.dumps(CHANGE)}"
             ending = await release(stage, load, NAME, title, CHANGE, within_s=2 * within_s)
-        finally:
-            collecting.cancel()
-            await asyncio.gather(collecting, return_exceptions=True)
         await load.finish()
         verdict = f"{ending.phase}: {ending.reason}; {_note_ends(record, load)}"
         record.add("canary", ending.took_s, verdict)

@@ -1,8 +1,9 @@
 """A cluster of its own with Penstock."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from penstock.clients.kubernetes.client import connect
 from penstock.demo.stage import Stage
@@ -11,10 +12,15 @@ from penstock.local.install import install
 
 
 @asynccontextmanager
-async def temporary_stage(name: str, models: Path) -> AsyncIterator[Stage]:
-    """A temporary cluster with an operator, a gateway, and the claim `models` on a folder."""
-    with clusters.temporary(name, say=print) as cluster:
-        await install(cluster, say=print)
+async def temporary_stage(
+    name: str, models: Path, *, values: Mapping[str, Any] = {}, allocatable: Mapping[str, str] = {}
+) -> AsyncIterator[Stage]:
+    """A temporary cluster with an operator, a gateway, and the claim `models` on a folder.
+
+    values: of the chart. allocatable: of the node, in addition to CPU and memory.
+    """
+    with clusters.temporary(name, say=print, allocatable=allocatable) as cluster:
+        await install(cluster, say=print, values=values)
         async with await connect(cluster.kubeconfig) as kube:
             stage = Stage(cluster, kube)
             stage.mount_models(models)
