@@ -15,8 +15,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from benchmarks.http_load import closed_loop
 from tests.support.cluster.adapter_stand import AdapterStand, adapter_stand
 from tests.support.cluster.crds import install_crds
+from tests.support.cluster.manifests import adapter_manifest
 
 from penstock.clients.kubernetes.client import Kube, api_client
 from penstock.clients.kubernetes.kubeconfig import load_configuration
@@ -68,22 +70,11 @@ async def measure(stand: AdapterStand, kube: Kube, requests: Requests, count: in
 
 
 async def _create(kube: Kube, namespace: str, count: int) -> None:
-    slots = asyncio.Semaphore(32)
-
     async def create(number: int) -> None:
-        body = {
-            "apiVersion": "serving.penstock.dev/v1alpha1",
-            "kind": "LoraAdapter",
-            "metadata": {"name": f"a{number}", "namespace": namespace},
-            "spec": {
-                "serviceRef": {"name": "chat"},
-                "model": {"uri": f"pvc://adapters/a{number}"},
-            },
-        }
-        async with slots:
-            await kube.create(LORA_ADAPTERS, namespace, body)
+        body = adapter_manifest(f"a{number}", "chat", f"pvc://adapters/a{number}")
+        await kube.create(LORA_ADAPTERS, namespace, body)
 
-    await asyncio.gather(*map(create, range(count)))
+    await closed_loop(32, range(count), create)
 
 
 async def _settle(kube: Kube, namespace: str, count: int) -> None:

@@ -20,12 +20,15 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count, takewhile
 from pathlib import Path
 
 import aiohttp
+from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
+from benchmarks.http_load import open_loop
 from tests.support.cluster import rollouts
 
-from penstock.clients.kubernetes.client import Kube, Object, connect
+from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.resources import INFERENCE_SERVICES, PODS, Resource
 from penstock.clients.machine.clock import monotonic
 from penstock.core.observed.pods import ObservedPod
@@ -33,8 +36,6 @@ from penstock.core.observed.stored_status import traffic_of
 from penstock.core.rollout import commands
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage
-from penstock.local import cluster as clusters
-from penstock.local.install import install
 
 ROOT = Path(__file__).parents[2]
 NAME = "switched"
@@ -48,21 +49,15 @@ class Load:
 
     url: str
     rate: float
+    is_over: bool = False
     sent: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Send requests until cancelled, then wait for the open ones."""
-        began_s, number, asking = monotonic(), 0, set()
+        """Send requests until the load is over, then wait for the open ones."""
+        numbers = takewhile(lambda _: not self.is_over, count())
+        arrivals = ((number / self.rate, f"load-{number}") for number in numbers)
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            try:
-                while True:
-                    await asyncio.sleep(max(0.0, began_s + number / self.rate - monotonic()))
-                    task = asyncio.create_task(self._ask(session, f"load-{number}"))
-                    asking.add(task)
-                    task.add_done_callback(asking.discard)
-                    number += 1
-            finally:
-                await asyncio.gather(*asking)
+            await open_loop(arrivals, lambda name: self._ask(session, name))
 
     async def _ask(self, session: aiohttp.ClientSession, name: str) -> None:
         body = {"model": NAME, "prompt": "A river", "max_tokens": 1, "temperature": 0}
@@ -168,11 +163,8 @@ async def one_round(stage: Stage, load: Load, number: int, replicas: int) -> Rou
 async def measure(stage: Stage, options: argparse.Namespace) -> bool:
     rollout = {"strategy": "BlueGreen", "blueGreen": {"scaleDownDelay": "10m"}}
     body = rollouts.service(NAME, rollout, replicas=options.replicas)
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-    await stage.wait_until(
-        lambda view: view.condition("Ready").get("status") == "True",
-        NAME, within_s=180, what="the service is Ready",
-    )  # fmt: skip
+    stage.apply(body)
+    await stage.wait_until_ready(NAME, within_s=180)
     load = Load(stage.cluster.gateway_url, options.rate)
     began_s = monotonic()
     running = asyncio.create_task(load.run())
@@ -187,8 +179,8 @@ async def measure(stage: Stage, options: argparse.Namespace) -> bool:
                 flush=True,
             )
     finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        load.is_over = True
+        await running
     rate = len(load.sent) / (monotonic() - began_s)
     print(f"{len(load.sent)} requests, {rate:.0f} a second, {load.failed()} failed")
     worst_s = 0.0
@@ -200,16 +192,8 @@ async def measure(stage: Stage, options: argparse.Namespace) -> bool:
 
 
 async def run(options: argparse.Namespace) -> bool:
-    models = ensure_model(ROOT / "docs", seconds=60)
-    with clusters.temporary("blue-green", say=lambda _: None) as made:
-        await install(made, say=lambda _: None)
-        async with await connect(made.kubeconfig) as kube:
-            stage = Stage(made, kube)
-            stage.mount_models(models)
-            try:
-                return await measure(stage, options)
-            finally:
-                await stage.close()
+    async with temporary_stage("blue-green", ensure_model(ROOT / "docs", seconds=60)) as stage:
+        return await measure(stage, options)
 
 
 if __name__ == "__main__":

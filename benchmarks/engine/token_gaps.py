@@ -13,16 +13,16 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import httpx
-import torch
 from benchmarks.engine.real_engine import engine
-from safetensors.torch import load_file, save_file
+from benchmarks.http_load import stream_events
+
+from penstock_engine.make_model.adapters import make_adapter
 
 MAX_RATIO = 3.0
 TIMEOUT_S = 300
@@ -30,6 +30,8 @@ KINDS = ("fcfs", "priority", "adapter")
 # The prompt waits for its adapter before the streams arrive, so it is ordered before them.
 HOLDER, WAITER = "holder", "waiter"
 HOLD_TOKENS = 200
+# So that each token has an event.
+EACH_TOKEN = {"temperature": 0, "ignore_eos": True, "return_token_ids": True}
 
 
 def prepare(model: Path, prompt_tokens: int) -> list[str]:
@@ -38,43 +40,23 @@ def prepare(model: Path, prompt_tokens: int) -> list[str]:
     config["max_position_embeddings"] = prompt_tokens + 4096
     (model / "config.json").write_text(json.dumps(config))
     flags = []
-    for name in (HOLDER, WAITER):
-        folder = model.parent / name
-        folder.mkdir()
-        settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none"}
-        (folder / "adapter_config.json").write_text(json.dumps(settings))
-        factors = {}
-        for weight_name, weight in load_file(model / "model.safetensors").items():
-            if weight_name.endswith("q_proj.weight"):
-                outputs, inputs = weight.shape
-                prefix = f"base_model.model.{weight_name.removesuffix('.weight')}"
-                factors[f"{prefix}.lora_A.weight"] = torch.randn(4, inputs) / 100
-                factors[f"{prefix}.lora_B.weight"] = torch.randn(outputs, 4) / 100
-        save_file(factors, folder / "adapter_model.safetensors")
+    for seed, name in enumerate((HOLDER, WAITER)):
+        folder = make_adapter(
+            model, model.parent / name, seed=seed, rank=4, projections=("q_proj",)
+        )
         flags += ["--lora-modules", f"{name}={folder}"]
     return flags
 
 
-async def tokens(client: httpx.AsyncClient, body: dict[str, Any]) -> AsyncIterator[float]:
-    """Arrival time of each token of a streamed completion."""
-    body = {"temperature": 0, "ignore_eos": True, "stream": True, "return_token_ids": True} | body
-    async with client.stream("POST", "/v1/completions", json=body) as answer:
-        if answer.status_code != 200:
-            raise RuntimeError((await answer.aread()).decode())
-        async for line in answer.aiter_lines():
-            if line.startswith("data: {"):
-                yield time.perf_counter()
-
-
 async def first_token(client: httpx.AsyncClient, body: dict[str, Any]) -> float:
-    async for at_s in tokens(client, body):
+    async for at_s, _ in stream_events(client, EACH_TOKEN | body):
         return at_s
     raise RuntimeError("an answer without tokens")
 
 
 async def follow(client: httpx.AsyncClient, body: dict[str, Any], times_s: list[float]) -> None:
-    async for at_s in tokens(client, body):
-        times_s.append(at_s)  # noqa: PERF401 - read by others meanwhile
+    async for at_s, _ in stream_events(client, EACH_TOKEN | body):
+        times_s.append(at_s)
 
 
 async def worst_gap_s(
@@ -98,7 +80,7 @@ async def worst_gap_s(
     ]
     while not all(len(times) > 5 for times in times_s):  # noqa: ASYNC110 - a list has no event
         await asyncio.sleep(0.01)
-    begun_s = time.perf_counter()
+    begun_s = time.monotonic()
     end_s = await (waiting[0] if waiting else first_token(client, long))
     for task in streams:
         task.cancel()

@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 from benchmarks.engine.real_engine import engine
+from benchmarks.http_load import stream_events
 from rich.console import Console
 from rich.table import Table
 
@@ -39,16 +40,8 @@ class RoundResults:
 
 async def times(http: httpx.AsyncClient, headers: dict[str, str], **body: Any) -> list[float]:
     """Stream a request. Returns its send time and the time of each event."""
-    came = [time.monotonic()]
-    whole = {"ignore_eos": True, "stream": True, **body}
-    async with http.stream("POST", "/v1/completions", json=whole, headers=headers) as answer:
-        answer.raise_for_status()
-        came += [time.monotonic() async for line in answer.aiter_lines() if _is_event(line)]
-    return came
-
-
-def _is_event(line: str) -> bool:
-    return line.startswith("data: ") and line != "data: [DONE]"
+    sent_s, whole = time.monotonic(), {"ignore_eos": True, **body}
+    return [sent_s, *[at_s async for at_s, _ in stream_events(http, whole, headers)]]
 
 
 async def one_round(

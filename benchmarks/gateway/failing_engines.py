@@ -18,20 +18,19 @@ import argparse
 import asyncio
 import contextlib
 import random
-import socket
-import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import aiohttp
 from aiohttp import web
-from benchmarks.gateway.stand import running_gateway
+from benchmarks.gateway.stand import SETTINGS, chat_service, reset_connection, running_gateway
+from benchmarks.http_load import closed_loop
+from tests.support.http_server import served
 
 from penstock.clients.machine.clock import monotonic
-from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.pick import Endpoint
 from penstock.core.spec.objectives import Objectives
-from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshots.snapshot import Service, Snapshot
+from penstock.gateway.snapshots.snapshot import Snapshot
 
 SOUND_ENGINES = 4
 FAULTS = ("status 500", "reset", "status 503", "error event")
@@ -56,11 +55,7 @@ class Engine:
         fields = await request.json()
         self.requests += 1
         if self.fault == "reset":
-            assert request.transport is not None
-            raw = request.transport.get_extra_info("socket")
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            request.transport.abort()
-            return web.Response()
+            return reset_connection(request)
         if self.fault == "error event":
             return web.Response(body=ERROR_EVENT, content_type="text/event-stream")
         if self.fault is not None:
@@ -124,41 +119,25 @@ async def _behind_gateway(
         for engine in engines:
             app = web.Application()
             app.router.add_post("/v1/chat/completions", engine.answer)
-            runner = web.AppRunner(app)
-            await runner.setup()
-            stack.push_async_callback(runner.cleanup)
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            port = runner.addresses[0][1]
-            endpoints.append(Endpoint(f"default/{engine.name}", f"127.0.0.1:{port}", "r1"))
-        settings = GatewaySettings(
-            host="127.0.0.1", port=0, management_port=0, drain_delay_s=0.0, drain_timeout_s=0.0
-        )
-        weights = {Side("r1"): 100}
-        service = Service(
-            "default", "chat", "chat", 0, weights, tuple(endpoints), objectives=objectives
-        )
-        running = running_gateway(Snapshot((service,)), settings)
+            address = await stack.enter_async_context(served(app))
+            endpoints.append(Endpoint(f"default/{engine.name}", address, "r1"))
+        service = chat_service(*endpoints, objectives=objectives)
+        running = running_gateway(Snapshot((service,)), SETTINGS)
         _, servers = await stack.enter_async_context(running)
         yield f"http://127.0.0.1:{servers.clients.port}/v1/chat/completions"
 
 
 async def _ask(url: str, requests: int, clients: int, draw: random.Random) -> int:
-    """Send the requests. Returns how many ended with an error."""
-    left, errors = [draw.random() < 0.5 for _ in range(requests)], 0
+    """Send the requests, half of them streams. Returns how many ended with an error."""
+    are_streams = [draw.random() < 0.5 for _ in range(requests)]
 
-    async def client(session: aiohttp.ClientSession) -> None:
-        nonlocal errors
-        while left:
-            fields = {"model": "chat", "stream": left.pop(), "messages": [{"content": "Hi"}]}
-            async with session.post(url, json=fields) as got:
-                body = await got.read()
-            errors += got.status != 200 or b'"error"' in body
+    async def has_failed(is_stream: bool) -> bool:
+        fields = {"model": "chat", "stream": is_stream, "messages": [{"content": "Hi"}]}
+        async with session.post(url, json=fields) as got:
+            return b'"error"' in await got.read() or got.status != 200
 
-    async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
-        for _ in range(clients):
-            group.create_task(client(session))
-    return errors
+    async with aiohttp.ClientSession() as session:
+        return sum(await closed_loop(clients, are_streams, has_failed))
 
 
 async def main() -> None:

@@ -15,15 +15,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import psutil
 from benchmarks.gateway.hostile_corpus import CLOSED, Hostile, corpus
-from benchmarks.gateway.stand import running_gateway
+from benchmarks.gateway.stand import SETTINGS, chat_service, running_gateway
+from benchmarks.http_load import closed_loop
 
-from penstock.core.routing.pick import Endpoint, Side
-from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshots.snapshot import Service, Snapshot
+from penstock.core.routing.pick import Endpoint
+from penstock.gateway.snapshots.snapshot import Snapshot
 
 ANSWER_TIMEOUT_S = 30.0
 # The gateway's time limits in this campaign, short enough for slow clients to exceed them.
@@ -120,34 +120,25 @@ async def campaign(
     violations."""
     statuses: dict[str, Counter[int]] = {}
     wrong: list[str] = []
-    gate = asyncio.Semaphore(clients)
 
     async def offer(hostile: Hostile) -> None:
-        async with gate:
-            try:
-                answers = await send(host, port, hostile)
-            except TimeoutError:
-                wrong.append(f"{hostile.kind} {hostile.ids}: the connection stays open")
-                return
+        try:
+            answers = await send(host, port, hostile)
+        except TimeoutError:
+            wrong.append(f"{hostile.kind} {hostile.ids}: the connection stays open")
+            return
         counts = statuses.setdefault(hostile.kind, Counter())
         counts.update([status for status, _ in answers] or [CLOSED])
         wrong.extend(wrong_answers(hostile, answers))
 
-    await asyncio.gather(*(offer(hostile) for hostile in cases))
+    await closed_loop(clients, cases, offer)
     return statuses, wrong + list(engine.wrong())
 
 
 async def gateway(engine_port: int) -> None:
     """Serve the real gateway with one service."""
-    settings = GatewaySettings(
-        host="127.0.0.1",
-        port=0,
-        management_port=0,
-        head_timeout_s=HEAD_TIMEOUT_S,
-        request_timeout_s=BODY_TIMEOUT_S,
-    )
-    endpoint = Endpoint("default/chat", f"127.0.0.1:{engine_port}", "r1")
-    service = Service("default", "chat", "chat", 0, {Side("r1"): 100}, (endpoint,))
+    settings = replace(SETTINGS, head_timeout_s=HEAD_TIMEOUT_S, request_timeout_s=BODY_TIMEOUT_S)
+    service = chat_service(Endpoint("default/chat", f"127.0.0.1:{engine_port}", "r1"))
     async with running_gateway(Snapshot((service,)), settings) as (_, servers):
         print(servers.clients.port, flush=True)
         await asyncio.Event().wait()  # it is killed

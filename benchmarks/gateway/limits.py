@@ -22,7 +22,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from benchmarks.gateway.stand import PATH, Stand, gateway_stand
+from benchmarks.gateway.stand import PATH, SETTINGS, Stand, gateway_stand
+from benchmarks.http_load import closed_loop
 
 from penstock.gateway.http.open_files import fit_connections
 from penstock.gateway.settings import GatewaySettings
@@ -196,26 +197,19 @@ def cases(values: Mapping[str, int | None]) -> list[Case]:
 
 async def measure(case: Case, num_requests: int) -> Outcome:
     """Fill the limit of a case, and send the others' requests and probes."""
-    settings = GatewaySettings(
-        host="127.0.0.1", port=0, management_port=0, drain_delay_s=0.0, drain_timeout_s=0.0,
-        access_log=False,
-    )  # fmt: skip
-    if case.value is not None:
-        settings = replace(settings, **{case.limit: case.value})
+    settings = SETTINGS if case.value is None else replace(SETTINGS, **{case.limit: case.value})
     settings = fit_connections(settings)
     outcome = Outcome()
     async with gateway_stand(settings) as stand, contextlib.AsyncExitStack() as stack:
         await case.fill(stand, stack)
-        left = iter(range(num_requests))
 
-        async def others() -> None:
-            for number in left:
-                status = await stand.ask("chat", PADDINGS[number % len(PADDINGS)])
-                outcome.statuses[status] += 1
-                outcome.probes += 1
-                outcome.probes_lost += not await stand.probe(PROBES[number % len(PROBES)])
+        async def ask_and_probe(number: int) -> None:
+            status = await stand.ask("chat", PADDINGS[number % len(PADDINGS)])
+            outcome.statuses[status] += 1
+            outcome.probes += 1
+            outcome.probes_lost += not await stand.probe(PROBES[number % len(PROBES)])
 
-        await asyncio.gather(*(others() for _ in range(OTHERS)))
+        await closed_loop(OTHERS, range(num_requests), ask_and_probe)
         outcome.num_refused = stand.num_refused()
     return outcome
 

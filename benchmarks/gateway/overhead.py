@@ -24,11 +24,11 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 import aiohttp
 import psutil
 import uvicorn
+from benchmarks.http_load import closed_loop, for_seconds
 
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import Mirror, RouteRule
@@ -157,15 +157,14 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
 
 @asynccontextmanager
 async def process(*arguments: str, checkout: str = "") -> AsyncIterator[tuple[int, int]]:
-    """Start this file in another role, or that of a checkout with its packages. Returns (port, pid)."""
+    """Start this program in another role, or that of a checkout. Returns (port, pid)."""
     environment = dict(os.environ)
-    program = __file__
     if checkout:
-        program = f"{checkout}/benchmarks/gateway/{Path(__file__).name}"
         environment["PYTHONPATH"] = f"{checkout}/operator:{checkout}/engine"
     child = await asyncio.create_subprocess_exec(
-        sys.executable, program, *arguments, stdout=asyncio.subprocess.PIPE, env=environment
-    )
+        sys.executable, "-m", "benchmarks.gateway.overhead", *arguments,
+        stdout=asyncio.subprocess.PIPE, env=environment, cwd=checkout or None,
+    )  # fmt: skip
     assert child.stdout is not None
     try:
         yield int(await child.stdout.readline()), child.pid
@@ -187,16 +186,10 @@ async def ask(session: aiohttp.ClientSession, port: int, model: str, stream: boo
 
 async def load(port: int, model: str, clients: int, seconds: float, stream: bool) -> list[float]:
     """Closed-loop load of `clients` clients. Returns the latency of each request."""
-    took: list[float] = []
-    end = time.perf_counter() + seconds
-
-    async def client(session: aiohttp.ClientSession) -> None:
-        while time.perf_counter() < end:
-            took.append(await ask(session, port, model, stream))
-
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        await asyncio.gather(*(client(session) for _ in range(clients)))
-    return took
+        return await closed_loop(
+            clients, for_seconds(seconds), lambda _: ask(session, port, model, stream)
+        )
 
 
 def describe(name: str, took: list[float], seconds: float) -> str:

@@ -14,15 +14,15 @@ import contextlib
 import json
 import logging
 import random
-import socket
-import struct
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 import aiohttp
 from aiohttp import web
-from benchmarks.gateway.stand import running_gateway
+from benchmarks.gateway.stand import SETTINGS, chat_service, reset_connection, running_gateway
+from benchmarks.http_load import closed_loop
+from tests.support.http_server import served
 
 from penstock.core.canary.arm import Arm
 from penstock.core.canary.evidence import Block
@@ -30,12 +30,11 @@ from penstock.core.canary.judge import judge
 from penstock.core.canary.judge_state import JudgeState
 from penstock.core.canary.verdict import Abort
 from penstock.core.routing.charge import CHARGES, Ending
-from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.route import RouteRule
 from penstock.core.spec.canary import CanarySpec
 from penstock.gateway.app import Gateway
-from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshots.snapshot import Route, Service, Snapshot
+from penstock.gateway.snapshots.snapshot import Route, Snapshot
 
 ENDINGS = (
     Ending.ANSWERED, Ending.REFUSED, Ending.UNSUPPORTED, Ending.UNAVAILABLE, Ending.ERROR, Ending.RESET,
@@ -76,7 +75,7 @@ class Engine:
         if ending in STATUSES:
             return web.json_response({"error": {"message": "no"}}, status=STATUSES[ending])
         if ending is Ending.RESET:
-            return _reset(request)
+            return reset_connection(request)
         if ending is Ending.INVALID:
             return web.Response(headers={"x-large": "a" * 20_000})
         if ending in (Ending.NO_FIRST_BYTE, Ending.ROUTE_TIMEOUT, Ending.CLIENT_LEFT):
@@ -92,17 +91,9 @@ class Engine:
         if ending in (Ending.TRUNCATED, Ending.ERROR_EVENT):
             await asyncio.sleep(LIMIT_S)  # so that the gateway has read the first event
         if ending is Ending.TRUNCATED:
-            return _reset(request)
+            return reset_connection(request)
         await response.write((ERROR_EVENT if ending is Ending.ERROR_EVENT else b"") + DONE)
         return response
-
-
-def _reset(request: web.Request) -> web.Response:
-    if request.transport is not None:
-        raw = request.transport.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        request.transport.abort()
-    return web.Response()
 
 
 @dataclass(frozen=True)
@@ -140,18 +131,14 @@ async def _bench(revisions: list[str], ending: Ending | None = None) -> AsyncIte
             endpoints = [replace(each, address="127.0.0.1:1") for each in endpoints]
         if ending is Ending.NO_ENGINE:
             endpoints = []
-        settings = GatewaySettings(
-            host="127.0.0.1", port=0, management_port=0, drain_delay_s=0.0, drain_timeout_s=0.0,
-            first_byte_timeout_s=LIMIT_S if ending is Ending.NO_FIRST_BYTE else NO_LIMIT_S,
+        settings = replace(
+            SETTINGS, first_byte_timeout_s=LIMIT_S if ending is Ending.NO_FIRST_BYTE else NO_LIMIT_S,
             between_chunks_timeout_s=LIMIT_S if ending is Ending.SILENT else NO_LIMIT_S,
             total_timeout_s=TOTAL_LIMIT_S if ending is Ending.TOTAL_TIMEOUT else NO_LIMIT_S,
-            wait_for_endpoint_s=LIMIT_S, min_retries=10 * CLIENTS, access_log=False,
+            wait_for_endpoint_s=LIMIT_S, min_retries=10 * CLIENTS,
         )  # fmt: skip
-        weights = {Side(revision): 100 // len(set(revisions)) for revision in revisions}
-        service = Service(
-            "default", "chat", "chat", 0, weights, tuple(endpoints), affinity="User",
-            sides={endpoint.pod: endpoint.side for endpoint in endpoints},
-        )  # fmt: skip
+        sides = {endpoint.pod: endpoint.side for endpoint in endpoints}
+        service = chat_service(*endpoints, affinity="User", sides=sides)
         rule = RouteRule((), (("chat", 1),), timeout_s=LIMIT_S)
         routes = (Route("default", "chat", "chat", 0, (rule,)),)
         snapshot = Snapshot((service,), routes if ending is Ending.ROUTE_TIMEOUT else ())
@@ -162,29 +149,18 @@ async def _bench(revisions: list[str], ending: Ending | None = None) -> AsyncIte
 async def _start(stack: contextlib.AsyncExitStack, number: int, revision: str) -> Engine:
     """Start an engine that runs until the stack is closed."""
     app = web.Application()
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
     engine = Engine(Endpoint(f"default/{number}", "", revision))
     app.router.add_post("/v1/completions", engine.answer)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    engine.endpoint = replace(engine.endpoint, address=f"{host}:{port}")
+    address = await stack.enter_async_context(served(app))
+    engine.endpoint = replace(engine.endpoint, address=address)
     return engine
 
 
 async def measure(ending: Ending, requests: int) -> tuple[str, str]:
     """End requests in one way. Returns what the gateway counted, and what the table says, as text."""
     async with _bench(["r1"] * 4, ending) as bench:
-        left = iter(range(requests))
-
-        async def client(session: aiohttp.ClientSession) -> None:
-            for _ in left:
-                await bench.ask(session, ending)
-
-        async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
-            for _ in range(CLIENTS):
-                group.create_task(client(session))
+        async with aiohttp.ClientSession() as session:
+            await closed_loop(CLIENTS, range(requests), lambda _: bench.ask(session, ending))
         await bench.idle()
         stats, charge = bench.gateway.state.stats.get("default/chat"), CHARGES[ending]
         counted = {

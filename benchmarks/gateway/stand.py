@@ -2,11 +2,15 @@
 
 import asyncio
 import contextlib
+import socket
+import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import aiohttp
 from aiohttp import web
+from tests.support.http_server import served
 
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.observed.lora_engine import LoraEngine
@@ -22,6 +26,10 @@ from penstock.gateway.snapshots.store import SnapshotStore
 from penstock.gateway.upstream.upstream import Upstream
 
 PATH = "/v1/completions"
+# Ports are free ones, and a gateway stops at once.
+SETTINGS = GatewaySettings(
+    host="127.0.0.1", port=0, management_port=0, drain_delay_s=0.0, drain_timeout_s=0.0, access_log=False
+)  # fmt: skip
 # More than the kernel's buffers hold of an answer that is not read.
 UNREAD_ANSWER_BYTES = 512 << 10
 # Models that are only listed, so that the kernel does not hold their list either.
@@ -112,13 +120,25 @@ async def _engine() -> AsyncIterator[str]:
     app.router.add_post(PATH, _answer)
     app.router.add_get("/v1/adapters", _list_adapters)
     app.router.add_post("/v1/load_lora_adapter", _load_adapter)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=4096)
-    await site.start()
-    yield f"127.0.0.1:{runner.addresses[0][1]}"
-    app[END].set()
-    await runner.cleanup()
+    async with served(app) as address:
+        yield address
+        app[END].set()
+
+
+def reset_connection(request: web.Request) -> web.Response:
+    """Reset the connection of a request, in place of an answer."""
+    if request.transport is not None:
+        raw = request.transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        request.transport.abort()
+    return web.Response()
+
+
+def chat_service(*endpoints: Endpoint, **fields: Any) -> Service:
+    """The service `chat` with an equal share for each revision of its endpoints."""
+    revisions = {endpoint.revision: None for endpoint in endpoints} or {"r1": None}
+    weights = {Side(revision): 100 // len(revisions) for revision in revisions}
+    return Service("default", "chat", "chat", 0, weights, endpoints, **fields)
 
 
 def _snapshot(address: str) -> Snapshot:

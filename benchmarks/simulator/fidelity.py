@@ -21,18 +21,16 @@ from statistics import mean, quantiles
 from typing import NamedTuple
 
 import httpx
+from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
+from benchmarks.http_load import open_loop
 
 from penstock.calibration.facts import Facts, facts
 from penstock.calibration.fit import Fit, Sample, fit
 from penstock.calibration.probe import Prober
 from penstock.calibration.sweep import Limits, sweep
-from penstock.clients.kubernetes.client import connect
-from penstock.clients.machine.clock import monotonic
 from penstock.core.spec.service import ENGINE_PORT
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage
-from penstock.local import cluster as clusters
-from penstock.local.install import install
 from penstock.sim.profile import Profile, write
 from penstock.sim.request import Request
 from penstock.sim.run import run
@@ -93,17 +91,12 @@ def plan_requests(options: argparse.Namespace, most_tokens: int) -> list[Request
 
 
 async def send(prober: Prober, requests: Sequence[Request]) -> list[RequestLatency]:
-    began_s = monotonic()
-
-    async def one(request: Request) -> RequestLatency:
-        await asyncio.sleep(began_s + request.arrival_s - monotonic())
+    async def send_one(request: Request) -> RequestLatency:
         answer = await prober.ask(request.prompt_tokens, request.output_tokens)
         took_s = answer.token_s[-1] - answer.sent_s
         return RequestLatency(request.prompt_tokens, request.output_tokens, answer.ttft_s, took_s)
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(request)) for request in requests]
-    return [task.result() for task in tasks]
+    return await open_loop([(request.arrival_s, request) for request in requests], send_one)
 
 
 def simulate(
@@ -169,7 +162,7 @@ async def read_facts(stage: Stage) -> Facts:
 
 async def scale(stage: Stage, replicas: int) -> None:
     stage.kubectl("apply", "-f", "-", stdin=manifest(replicas))
-    await stage.wait_until(lambda v: v.ready == replicas, SERVICE, within_s=120, what="all engines")
+    await stage.wait_for_engines(SERVICE, replicas, within_s=120)
 
 
 async def measure(prober: Prober, said: Facts) -> list[Sample]:
@@ -190,27 +183,22 @@ def profile_of(said: Facts, fitted: Fit) -> Profile:
 
 
 async def campaign(options: argparse.Namespace) -> bool:
-    models = ensure_model(ROOT / "docs", seconds=60)
-    with clusters.temporary("fidelity", say=print) as cluster:
-        await install(cluster, say=print)
-        async with (
-            await connect(cluster.kubeconfig) as kube,
-            httpx.AsyncClient(
-                base_url=cluster.gateway_url, timeout=120, limits=httpx.Limits(max_connections=None)
-            ) as client,
-        ):
-            stage = Stage(cluster, kube)
-            stage.mount_models(models)
-            await scale(stage, 1)
-            said = await read_facts(stage)
-            prober = Prober(client, SERVICE, options.seed)
-            before = await measure(prober, said)
-            await scale(stage, options.replicas)
-            requests = plan_requests(options, said.max_model_len)
-            real = await send(prober, requests)
-            await scale(stage, 1)
-            after = await measure(prober, said)
-            await stage.close()
+    models, unlimited = ensure_model(ROOT / "docs", seconds=60), httpx.Limits(max_connections=None)
+    async with (
+        temporary_stage("fidelity", models) as stage,
+        httpx.AsyncClient(
+            base_url=stage.cluster.gateway_url, timeout=120, limits=unlimited
+        ) as client,
+    ):
+        await scale(stage, 1)
+        said = await read_facts(stage)
+        prober = Prober(client, SERVICE, options.seed)
+        before = await measure(prober, said)
+        await scale(stage, options.replicas)
+        requests = plan_requests(options, said.max_model_len)
+        real = await send(prober, requests)
+        await scale(stage, 1)
+        after = await measure(prober, said)
     profile = profile_of(said, fit([*before, *after]))
     slower = sum(sample.time_s for sample in after) / sum(sample.time_s for sample in before)
     print(write(profile), f"the second calibration took {slower:.2f} times as long as the first")

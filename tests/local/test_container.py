@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tests.support.http_server import served
 
 from penstock.local import processes
 from penstock.local.node.container import (
@@ -47,12 +48,8 @@ async def port() -> AsyncIterator[int]:
 
     app = web.Application()
     app.router.add_get("/health", health)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, ADDRESS, 0)
-    await site.start()
-    yield int(runner.addresses[0][1])
-    await runner.cleanup()
+    async with served(app, ADDRESS) as address:
+        yield int(address.rpartition(":")[2])
 
 
 async def message(container: Container) -> str:

@@ -2,11 +2,13 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.cluster.campaigns.residency_lag import ResidencyLag
 from benchmarks.cluster.campaigns.run_record import Record
+from benchmarks.http_load import closed_loop
 from tests.support.cluster.adapted_service import (
     CLAIM,
     NAME,
@@ -85,9 +87,7 @@ async def _start(adapted: AdaptedService, record: Record) -> None:
             for number, placement in enumerate(placements)
         ),
     )
-    took_s = await adapted.stage.wait_until(
-        lambda view: view.ready == ENGINES, NAME, within_s=180, what="the engines"
-    )
+    took_s = await adapted.stage.wait_for_engines(NAME, ENGINES, within_s=180)
     record.add("start", took_s, f"{ENGINES} engines of {SLOTS} slots are ready")
     started_s = monotonic()
     for number in range(3):
@@ -119,21 +119,17 @@ async def _mix(
 
 async def _ask_all(
     adapted: AdaptedService, answers: Answers, asked: Sequence[tuple[str, int]]
-) -> tuple[int, dict[int, int]]:
+) -> tuple[int, Counter[int]]:
     """Send the requests, CONCURRENCY at a time. Returns the number of wrong answers, and the statuses."""
-    wrong, statuses, queue = 0, dict[int, int](), list(asked)
 
-    async def client() -> None:
-        nonlocal wrong
-        while queue:
-            name, index = queue.pop()
-            status, body = await adapted.ask(name, PROMPTS[index])
-            statuses[status] = statuses.get(status, 0) + 1
-            if status == 200:
-                wrong += body["choices"][0]["token_ids"] != answers[name][index]
+    async def ask(request: tuple[str, int]) -> tuple[int, bool]:
+        name, index = request
+        status, body = await adapted.ask(name, PROMPTS[index])
+        is_wrong = status == 200 and body["choices"][0]["token_ids"] != answers[name][index]
+        return status, is_wrong
 
-    await asyncio.gather(*(client() for _ in range(CONCURRENCY)))
-    return wrong, statuses
+    found = await closed_loop(CONCURRENCY, asked, ask)
+    return sum(is_wrong for _, is_wrong in found), Counter(status for status, _ in found)
 
 
 async def _ask_cold(adapted: AdaptedService, record: Record, answers: Answers) -> None:
@@ -174,9 +170,7 @@ async def _kill_engine(
     )
     await adapted.wait_for_true_statuses(within_s=30)
     without = _lags(lag.take())
-    await adapted.stage.wait_until(
-        lambda view: view.ready == ENGINES, NAME, within_s=120, what="the engine is back"
-    )
+    await adapted.stage.wait_for_engines(NAME, ENGINES, within_s=120)
     await adapted.wait_for("lora-0", Loaded="AllLoaded")
     await adapted.wait_for_true_statuses(within_s=30)
     record.add(

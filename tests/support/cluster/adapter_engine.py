@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from aiohttp import web
+from tests.support.http_server import served
 
 
 @dataclass
@@ -80,11 +81,5 @@ async def adapter_engine(host: str = "127.0.0.1", port: int = 0) -> AsyncIterato
     app.router.add_get("/v1/models", engine.models)
     app.router.add_post("/v1/load_lora_adapter", engine.load)
     app.router.add_post("/v1/unload_lora_adapter", engine.unload)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, host, port).start()
-    engine.address = ":".join(map(str, runner.addresses[0][:2]))
-    try:
+    async with served(app, host, port) as engine.address:
         yield engine
-    finally:
-        await runner.cleanup()
