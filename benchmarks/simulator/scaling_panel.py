@@ -18,7 +18,6 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from time import monotonic
 
-from benchmarks.simulator.panel.cache import Result
 from benchmarks.simulator.panel.load import draw_load
 from benchmarks.simulator.panel.measure import BOUND, FIXED, NO_SPECULATION, results_of
 from benchmarks.simulator.panel.table import (
@@ -28,6 +27,7 @@ from benchmarks.simulator.panel.table import (
     load_table,
     plan_table,
 )
+from benchmarks.simulator.run_cache import Result
 from rich.console import Console
 
 from penstock.clients.machine.caches import cache_root

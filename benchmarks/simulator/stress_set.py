@@ -2,8 +2,8 @@
 
     python -m benchmarks.simulator.stress_set [--seeds 3] [--rules penstock dynamo] [--scenarios step-x3]
 
-Finished runs are kept in the cache and reused while the source of the rule is unchanged; use a new file after
-a change of the simulator. For each scenario and rule it prints the mean over seeds of
+Finished runs are kept in the cache and reused while the source of the rule is unchanged; use a new folder
+after a change of the simulator. For each scenario and rule it prints the mean over seeds of
 
     attainment   share of arrivals within both objectives; shed and failed requests are misses
     recovery     seconds from the disturbance to the end of the last 30 s below 95%; 0 if there is none
@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
-from benchmarks.simulator.ledger import Figures, Ledger
+from benchmarks.simulator.run_cache import Figures, figures
 from rich.console import Console
 from rich.table import Table
 
@@ -118,17 +118,17 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--cache", type=Path, default=Path("out/stress.jsonl"))
+    parser.add_argument("--cache", type=Path, default=Path("out/stress"), help="folder")
     parser.add_argument("--rules", nargs="*", default=list(PUBLISHED))
     parser.add_argument("--scenarios", nargs="*", default=list(STRESS))
     options = parser.parse_args()
-    ledger, faults = Ledger(options.cache, figures_of), []
+    faults = []
     console = Console(file=sys.stdout, width=120)
     for name in options.scenarios:
         rows, loaded = {}, scenario.load(name)
         for policy in options.rules:
             runs = [
-                ledger.figures(loaded, policy, {}, seed, {"scenario": name})
+                figures(options.cache, loaded, policy, {}, seed, figures_of)
                 for seed in range(options.seeds)
             ]
             rows[policy] = {figure: mean(one[figure] for one in runs) for figure in runs[0]}

@@ -20,6 +20,7 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 
 from benchmarks.simulator.frontier.scenarios import FIRST_SHARE, replicas_needed
+from benchmarks.simulator.panel.measure import parse_rule
 from rich.console import Console
 from rich.table import Table
 
@@ -114,8 +115,7 @@ def written(load: Load, seed: int, path: Path) -> None:
 def measured(job: tuple[str, str, int]) -> tuple[float, float, float]:
     name, rule, seed = job
     load = LOADS[name]
-    policy, _, given = rule.partition(":")
-    knobs = dict(each.split("=", 1) for each in given.split(",") if each)
+    policy, knobs = parse_rule(rule)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "load.csv"
         written(load, seed, path)

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from benchmarks.simulator.frontier import __main__ as command
 from benchmarks.simulator.frontier import scenarios
-from benchmarks.simulator.frontier.case import Case, figures_of
+from benchmarks.simulator.frontier.case import Case
 from benchmarks.simulator.frontier.grids import GRIDS
 from benchmarks.simulator.frontier.scenarios import Recorded, Slice, find_scenario
 from benchmarks.simulator.frontier.search import Point, Result, Sweep, crossing, price
-from benchmarks.simulator.ledger import Ledger
 
 from penstock.sim import policies
 from penstock.sim.baselines.registry import PUBLISHED
@@ -70,22 +69,21 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_bisection_runs_few_settings_and_each_only_once(tiny: Path) -> None:
     grid = GRIDS["static"]
     case = Case(find_scenario("tiny-30", tiny), "tuning", "deadline", "static")
-    ledger = Ledger(tiny / "runs.jsonl", figures_of)
-    points = Sweep(grid, {}, 0.99).points(ledger, case, range(1))
+    points = Sweep(grid, {}, 0.99).points(tiny / "runs", case, range(1))
     assert len(points) < 6  # of sixteen
     assert points[0].attainment < 0.99 <= points[-1].attainment
-    lines = (tiny / "runs.jsonl").read_text().splitlines()
-    assert len(lines) == len(points)
-    again = Sweep(grid, {}, 0.99).points(Ledger(tiny / "runs.jsonl", figures_of), case, range(1))
+    written = {path: path.stat().st_mtime_ns for path in (tiny / "runs").iterdir()}
+    assert len(written) == len(points)
+    again = Sweep(grid, {}, 0.99).points(tiny / "runs", case, range(1))
     assert again == points
-    assert (tiny / "runs.jsonl").read_text().splitlines() == lines
+    assert {path: path.stat().st_mtime_ns for path in (tiny / "runs").iterdir()} == written
 
 
 def test_the_command_tells_and_draws(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command.main(
         [
             "tiny-30", "--rules", "static", "oracle", "--seeds", "2", "--admission", "deadline",
-            "--traces", str(tiny), "--cache", str(tiny / "out" / "runs.jsonl"),
+            "--traces", str(tiny), "--cache", str(tiny / "out" / "runs"),
             "--plot", str(tiny / "frontier.png"),
         ]
     )  # fmt: skip

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.simulator.frontier.scenarios import NamedScenario, Part
-from benchmarks.simulator.ledger import Figures, Ledger
+from benchmarks.simulator.run_cache import Figures, figures
 
 from penstock.core.routing.admission import Policy
 from penstock.sim.baselines.registry import Knobs
@@ -23,13 +24,12 @@ class Case:
     admission: Policy
     policy: str
 
-    def runs(self, ledger: Ledger, knobs: Knobs, seeds: Iterable[int]) -> list[Figures]:
-        """Figures for each seed, in order. ledger: must use `figures_of`."""
-        # "world": the key of runs that are stored already.
-        labels = {"world": self.named.name, "part": self.part, "admission": self.admission}
+    def runs(self, cache: Path, knobs: Knobs, seeds: Iterable[int]) -> list[Figures]:
+        """Figures for each seed, in order. cache: folder of finished runs."""
         drawn = [self.named.run_of(self.part, self.admission, seed) for seed in seeds]
         return [
-            ledger.figures(scenario, self.policy, knobs, seed, labels) for scenario, seed in drawn
+            figures(cache, scenario, self.policy, knobs, seed, figures_of)
+            for scenario, seed in drawn
         ]
 
 

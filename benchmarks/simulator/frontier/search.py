@@ -11,12 +11,12 @@ between them cost and attainment are interpolated linearly.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import mean
 
 from benchmarks.simulator.frontier.case import Case
 from benchmarks.simulator.frontier.grids import GRIDS, Grid
 from benchmarks.simulator.frontier.scenarios import NamedScenario, Part
-from benchmarks.simulator.ledger import Ledger
 
 from penstock.core.routing.admission import Policy
 from penstock.sim import policies
@@ -130,22 +130,22 @@ class Sweep:
         self.values = [v for v in values if grid.makes_sense({self._dial: v, **knobs})]
         self._target = target
 
-    def points(self, ledger: Ledger, case: Case, seeds: range) -> list[Point]:
+    def points(self, cache: Path, case: Case, seeds: range) -> list[Point]:
         """Measure settings by bisection, cheapest first. A higher dial costs less and attains less."""
         points: list[Point] = []
         low, high = 0, len(self.values)  # the first setting that does not attain is among these
         while low < high:
             middle = (low + high) // 2
-            points.append(self.point(ledger, case, self.values[middle], seeds))
+            points.append(self.point(cache, case, self.values[middle], seeds))
             if points[-1].attainment >= self._target:
                 low = middle + 1
             else:
                 high = middle
         return sorted(points, key=lambda point: point.cost)
 
-    def point(self, ledger: Ledger, case: Case, value: Knob, seeds: range) -> Point:
+    def point(self, cache: Path, case: Case, value: Knob, seeds: range) -> Point:
         knobs = {self._dial: value, **self.knobs}
-        runs = case.runs(ledger, knobs, seeds)
+        runs = case.runs(cache, knobs, seeds)
         return Point(
             knobs,
             tuple(run["attainment"] for run in runs),
@@ -155,7 +155,7 @@ class Sweep:
         )
 
     def refine(
-        self, ledger: Ledger, case: Case, points: list[Point], seeds: range, rounds: int
+        self, cache: Path, case: Case, points: list[Point], seeds: range, rounds: int
     ) -> list[Point]:
         """Add settings between the ends of the bracket, if the dial is continuous."""
         for _ in range(rounds):
@@ -166,7 +166,7 @@ class Sweep:
             middle = _middle(*ends)
             if middle is None or found.enough.attainment - self._target < CLOSE / 2:
                 break
-            points = [*points, self.point(ledger, case, middle, seeds)]
+            points = [*points, self.point(cache, case, middle, seeds)]
         return sorted(points, key=lambda point: point.cost)
 
 
@@ -208,7 +208,7 @@ class Entrant:
 class FrontierSearch:
     """Search over rules in one scenario. target: attainment. seeds: number of seeds in the report."""
 
-    ledger: Ledger
+    cache: Path
     named: NamedScenario
     target: float
     seeds: int
@@ -233,9 +233,9 @@ class FrontierSearch:
         policy, admission, sweep = entrant.policy, entrant.admission, entrant.sweeps[0]
         seeds = range(self.seeds if is_best else min(self.seeds, SEEDS_OF_OTHERS))
         case = self._case(policy, admission, "report")
-        points = sweep.points(self.ledger, case, seeds)
+        points = sweep.points(self.cache, case, seeds)
         if is_best:
-            points = sweep.refine(self.ledger, case, points, seeds, ROUNDS)
+            points = sweep.refine(self.cache, case, points, seeds, ROUNDS)
         return Result(policy, admission, tuple(points), crossing(points, self.target), self.target)
 
     def _again(self, entrant: Entrant, kept: int | None, seeds: int) -> Entrant:
@@ -250,7 +250,7 @@ class FrontierSearch:
     ) -> Entrant:
         case = self._case(policy, admission, "tuning")
         priced = [
-            (price(sweep.points(self.ledger, case, seeds), self.target), sweep) for sweep in sweeps
+            (price(sweep.points(self.cache, case, seeds), self.target), sweep) for sweep in sweeps
         ]
         priced.sort(key=lambda pair: pair[0])
         return Entrant(policy, admission, tuple(sweep for _, sweep in priced), priced[0][0])

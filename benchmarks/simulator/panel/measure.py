@@ -7,13 +7,13 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.simulator.panel.best_fixed import best_fixed
-from benchmarks.simulator.panel.cache import BASELINES, SOURCES, Result, cached, key_of
 from benchmarks.simulator.panel.load import Load, draw_load
 from benchmarks.simulator.panel.lower_bound import lower_bound_gpu_hours
 from benchmarks.simulator.panel.no_speculation import plans_of
+from benchmarks.simulator.run_cache import Figures, Result, cached, figures, key_of
 
 from penstock.sim.report import summaries_of
-from penstock.sim.run import run
+from penstock.sim.run import Run
 
 FIXED, BOUND, NO_SPECULATION = "best-fixed", "lower-bound", "no-speculation"
 FIGURES = ("attainment", "gpu_hours", "mean_replicas", "max_replicas", "reversals", "arrivals")
@@ -40,18 +40,23 @@ class Job:
     def result(self, folder: Path) -> Result:
         load = draw_load(self.seed)
         if self.what == FIXED:
-            return cached(folder, key_of(load, FIXED, {}), lambda: _fixed(load))
+            return cached(folder, self._key(load), lambda: _fixed(load))
         if self.what == BOUND:
-            key = key_of(load, BOUND, {}, *BOUND_SOURCES)
+            key = self._key(load, *BOUND_SOURCES)
             return cached(folder, key, lambda: {"gpu_hours": lower_bound_gpu_hours(load)})
         if self.what == NO_SPECULATION:
-            return cached(
-                folder, key_of(load, NO_SPECULATION, {}, *PLAN_SOURCES), lambda: _plans(load)
-            )
-        rule, _, given = self.what.partition(":")
-        knobs = dict(each.split("=", 1) for each in given.split(",") if each)
-        key = key_of(load, rule, knobs, SOURCES.get(rule, BASELINES))
-        return cached(folder, key, lambda: _measured(load, rule, knobs))
+            return cached(folder, self._key(load, *PLAN_SOURCES), lambda: _plans(load))
+        rule, knobs = parse_rule(self.what)
+        return figures(folder, load.scenario, rule, knobs, load.seed, _figures_of)
+
+    def _key(self, load: Load, *sources: Path) -> str:
+        return key_of(load.scenario, load.seed, self.what, {}, *sources)
+
+
+def parse_rule(text: str) -> tuple[str, dict[str, str]]:
+    """The name and the knobs of a rule. text: NAME or NAME:KNOB=VALUE,…"""
+    rule, _, given = text.partition(":")
+    return rule, dict(each.split("=", 1) for each in given.split(",") if each)
 
 
 def results_of(
@@ -91,6 +96,6 @@ def _plans(load: Load) -> Result:
     return results
 
 
-def _measured(load: Load, rule: str, knobs: dict[str, str]) -> Result:
-    summary = asdict(summaries_of(run(load.scenario, rule, load.seed, knobs))[0])
+def _figures_of(done: Run) -> Figures:
+    summary = asdict(summaries_of(done)[0])
     return {name: summary[name] for name in FIGURES}

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
-from benchmarks.simulator.panel.cache import Result
 from benchmarks.simulator.panel.load import Load
+from benchmarks.simulator.run_cache import Result
 from rich.table import Table
 
 # A load counts as attained down to this far below the objective.
