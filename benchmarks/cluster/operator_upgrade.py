@@ -17,9 +17,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import get_args
 
+from benchmarks.cluster.campaigns.phase_cases import Case
+from benchmarks.cluster.campaigns.standing_services import StandingServices
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from benchmarks.cluster.campaigns.versions import NEXT, InstalledOperator
-from tests.support.cluster.manifests import service_manifest
 
 from penstock.clients.kubernetes.client import Object
 from penstock.clients.kubernetes.resources import (
@@ -34,7 +35,7 @@ from penstock.core.spec.rollout import Strategy
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, TEMPLATE_HASH
 from penstock.demo.load import Load, Workload, corpus
 from penstock.demo.model import ensure_model
-from penstock.demo.stage import Stage, poll_until
+from penstock.demo.stage import Stage
 
 ROOT = Path(__file__).parents[2]
 # Seconds in which a new leader reconciles everything several times.
@@ -47,7 +48,8 @@ MANAGER = "upgrade"
 Engines = Mapping[str, tuple[str, str, int]]
 
 
-def service(name: str, strategy: Strategy) -> Object:
+def case(name: str, strategy: Strategy, *, is_judged: bool) -> Case:
+    """A service. is_judged: it stays in the middle of a canary."""
     settings: dict[Strategy, Object] = {
         "Canary": {
             "canary": {
@@ -57,17 +59,15 @@ def service(name: str, strategy: Strategy) -> Object:
         },
         "BlueGreen": {"blueGreen": {"scaleDownDelay": "2s"}},
     }  # fmt: skip
-    return service_manifest(
-        name,
-        {
-            "engine": {"maxModelLen": 256, "maxNumSeqs": 4, "kvCache": {"memory": "8Mi"}},
-            "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
-            "scaling": {"minReplicas": 1, "maxReplicas": 1},
-            "rollout": {
-                "strategy": strategy, "progressDeadline": "20m", **settings.get(strategy, {}),
-            },
-        },
-    )  # fmt: skip
+    spec: Object = {
+        "engine": {"maxModelLen": 256, "maxNumSeqs": 4, "kvCache": {"memory": "8Mi"}},
+        "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
+        "scaling": {"minReplicas": 1, "maxReplicas": 1},
+        "rollout": {"strategy": strategy, "progressDeadline": "20m", **settings.get(strategy, {})},
+    }
+    if is_judged:
+        return Case(name, "Judging", spec, (("Stable", {"engine": {"maxNumSeqs": 5}}),))
+    return Case(name, "Stable", spec)
 
 
 class Campaign:
@@ -78,17 +78,14 @@ class Campaign:
         self._operator = InstalledOperator(stage.kube)
 
     async def begin(self) -> None:
-        for strategy, names in self._names.items():
-            for name in names:
-                await self._kube.create(INFERENCE_SERVICES, "default", service(name, strategy))
-                await self._until(name, "Stable")
-
-    async def release_canaries(self) -> None:
-        for name in self._names["Canary"][:-1]:
-            change = {"spec": {"engine": {"maxNumSeqs": 5}}}
-            await self._kube.merge(INFERENCE_SERVICES, "default", name, change, manager=MANAGER)
-        for name in self._names["Canary"][:-1]:
-            await self._until(name, "Judging")
+        """Create the services. All canaries but the last one are being judged."""
+        judged = self._names["Canary"][:-1]
+        cases = [
+            case(name, strategy, is_judged=name in judged)
+            for strategy, names in self._names.items()
+            for name in names
+        ]
+        await StandingServices(self._stage, cases).begin()
 
     async def engines(self) -> Engines:
         """Engine pods by uid: service, image, and restarts of the container."""
@@ -146,12 +143,6 @@ class Campaign:
         found = await self._kube.get(INFERENCE_SERVICES, "default", name)
         return str(found.get("status", {}).get("rollout", {}).get("phase", ""))
 
-    async def _until(self, name: str, phase: str) -> None:
-        async def is_there() -> bool:
-            return await self._phase(name) == phase
-
-        await poll_until(is_there, within_s=PATIENCE_S, what=f"{name} is {phase}")
-
     async def _forget(self, name: str) -> None:
         """Remove the annotations that an older version did not write."""
         for resource, annotations in (
@@ -180,7 +171,6 @@ async def campaign(per_strategy: int) -> bool:
             load = Load(stage.cluster.gateway_url, workload)
             loads.append(await stack.enter_async_context(load))
             load.set_clients(1)
-        await made.release_canaries()
         is_good = await _drill(made, names)
         for load in loads:
             await load.finish()

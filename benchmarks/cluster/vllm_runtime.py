@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.cluster.campaigns import runtime_run
-from benchmarks.cluster.campaigns.runtime_run import Record
+from benchmarks.cluster.campaigns.runtime_run import RuntimeRecord
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from benchmarks.cluster.campaigns.vllm_install import find_vllm
 
@@ -38,11 +38,10 @@ async def campaign(names: list[str], python: str, within_s: float) -> bool:
     return passed
 
 
-def print_tables(record: Record) -> None:
+def print_tables(record: RuntimeRecord) -> None:
     """Print the record as Markdown."""
-    print(f"\n## {record.runtime}\n\n| step | took | result |\n| --- | --- | --- |")
-    for what, took_s, result in record.steps:
-        print(f"| {what} | {took_s:.1f} s | {result} |")
+    print(f"\n## {record.runtime}")
+    record.print_table()
     print("\n| after | desired | reason |\n| --- | --- | --- |")
     for at_s, desired, reason in record.decisions:
         print(f"| {at_s:.0f} s | {desired} | {reason} |")

@@ -245,10 +245,7 @@ async def check_next_operator(adapted: AdaptedService) -> None:
     await adapted.wait_for(PINNED, Loaded="AllLoaded")
     copies = await adapted.wait_for_true_statuses()
     conditions = {name: each["conditions"] for name, each in (await adapted.statuses()).items()}
-    pods = adapted.stage.kubectl("get", "pods", "-n", NAMESPACE, "-o", "name").split()
-    operators = [pod for pod in pods if pod.startswith(f"pod/{OPERATOR}-")]
-    adapted.stage.kubectl("delete", "-n", NAMESPACE, "--wait", *operators)
-    await adapted.wait_for_placement(within_s=60)
+    await adapted.restart_operator()
     await asyncio.sleep(5)
     assert await adapted.on_engines() == copies
     after = {name: each["conditions"] for name, each in (await adapted.statuses()).items()}

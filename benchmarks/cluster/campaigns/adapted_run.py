@@ -15,7 +15,7 @@ from tests.support.cluster.adapted_service import (
     service,
 )
 from tests.support.cluster.adapter_folders import BROKEN
-from tests.support.engine.merged import MergedModel
+from tests.support.engine.merged import greedy_answers
 
 from penstock.clients.machine.clock import monotonic
 from penstock.core.spec.service import Object
@@ -43,7 +43,7 @@ async def run(
     """
     record, adapted = Record(), AdaptedService(stage, "VLLM")
     names = {f"lora-{number}": folder for number, folder in enumerate(adapters)}
-    answers = merged_answers(model, names)
+    answers = greedy_answers(model, {NAME: None, **names}, PROMPTS, NUM_TOKENS)
     stage.mount(folder_claim(CLAIM, adapters[0].parent))
     try:
         await _start(adapted, record, names, engines, within_s)
@@ -56,16 +56,6 @@ async def run(
     finally:
         await adapted.close()
     return record
-
-
-def merged_answers(model: Path, adapters: Mapping[str, Path]) -> Answers:
-    """The answers of the model, by the name of the service, and of the model with each adapter merged."""
-    reference = MergedModel(model)
-    folders = {NAME: None, **adapters}
-    return {
-        name: [reference.greedy(folder, prompt, NUM_TOKENS) for prompt in PROMPTS]
-        for name, folder in folders.items()
-    }
 
 
 async def _start(

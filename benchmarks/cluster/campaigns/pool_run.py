@@ -18,9 +18,8 @@ from tests.support.cluster.adapted_service import (
     service,
 )
 from tests.support.cluster.broken_adapters import BROKEN, MAX_RANK, make_broken
-from tests.support.engine.merged import MergedModel
+from tests.support.engine.merged import greedy_answers
 
-from penstock.chart.names import NAMESPACE, OPERATOR
 from penstock.clients.machine.clock import monotonic
 from penstock.core.spec.service import Object
 from penstock.demo.stage import Stage, poll_until
@@ -45,12 +44,8 @@ async def run(stage: Stage, model: Path, folder: Path, seed: int) -> Record:
     broken = list(BROKEN)
     for name in broken:
         make_broken(name, model, folder)
-    reference = MergedModel(model)
     folders = {NAME: None, **{f"lora-{number}": each for number, each in enumerate(made)}}
-    answers = {
-        name: [reference.greedy(each, prompt, NUM_TOKENS) for prompt in PROMPTS]
-        for name, each in folders.items()
-    }
+    answers = greedy_answers(model, folders, PROMPTS, NUM_TOKENS)
     stage.mount(folder_claim(CLAIM, folder))
     adapted = AdaptedService(stage)
     lag = ResidencyLag(adapted)
@@ -186,10 +181,7 @@ async def _restart_operator(
     lag.take()
     copies = await adapted.wait_for_settled_copies()
     started_s = monotonic()
-    pods = adapted.stage.kubectl("get", "pods", "-n", NAMESPACE, "-o", "name").split()
-    operators = [pod for pod in pods if pod.startswith(f"pod/{OPERATOR}-")]
-    adapted.stage.kubectl("delete", "-n", NAMESPACE, "--wait", *operators)
-    await adapted.wait_for_placement(within_s=60)
+    await adapted.restart_operator()
     record.add("operator restarted", monotonic() - started_s, _lags(lag.take()))
     record.expect(copies == await adapted.on_engines(), "the next operator changed copies")
     await _mix(adapted, record, lag, answers, draw, "after its restart", NUM_REQUESTS // 4)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
+from benchmarks.cluster.campaigns.run_record import Record
 from tests.support.background import background
 from tests.support.cluster.manifests import service_manifest
 from tests.support.cluster.rollouts import release
@@ -48,18 +49,13 @@ SCALING_CLIENTS, CANARY_CLIENTS = 24, 3
 
 
 @dataclass(slots=True)
-class Record:
-    """Steps and figures of one run. steps: (what, seconds, result). decisions: of the scaler, in order."""
+class RuntimeRecord(Record):
+    """Record of one run. decisions: of the scaler, in order. evidence: the last one of the canary."""
 
-    runtime: str
-    steps: list[tuple[str, float, str]] = field(default_factory=list)
+    runtime: str = ""
     decisions: list[tuple[float, int, str]] = field(default_factory=list)
     evidence: list[Object] = field(default_factory=list)
     ends: Counter[End] = field(default_factory=Counter)
-
-    def add(self, what: str, took_s: float, result: str) -> None:
-        self.steps.append((what, took_s, result))
-        print(f"{self.runtime}: {what}: {took_s:.0f} s: {result}", flush=True)
 
 
 def manifest(runtime: Object) -> Object:
@@ -67,12 +63,14 @@ def manifest(runtime: Object) -> Object:
     return service_manifest(NAME, SPEC | ({"runtime": runtime} if runtime else {}))
 
 
-async def run(stage: Stage, words: Sequence[str], runtime: Object, *, within_s: float) -> Record:
+async def run(
+    stage: Stage, words: Sequence[str], runtime: Object, *, within_s: float
+) -> RuntimeRecord:
     """Deploy the service, stream an answer, scale it 1 -> 2 -> 1, and roll out a change with a canary.
 
     within_s: time limit of each step. Raises TimeoutError.
     """
-    record = Record(runtime.get("type", "Penstock"))
+    record = RuntimeRecord(runtime=runtime.get("type", "Penstock"))
     stage.apply(manifest(runtime))
     took_s = await stage.wait_until(_is_ready, NAME, within_s=within_s, what="the service is Ready")
     record.add("Ready", took_s, "one engine")
@@ -106,7 +104,9 @@ async def _stream(stage: Stage) -> tuple[float, str]:
     return monotonic() - started_s, f"{events} events, usage {usage}"
 
 
-async def _scale(stage: Stage, words: Sequence[str], record: Record, within_s: float) -> None:
+async def _scale(
+    stage: Stage, words: Sequence[str], record: RuntimeRecord, within_s: float
+) -> None:
     async with _load(stage, words) as load:
         load.set_clients(SCALING_CLIENTS)
         took_s = await stage.wait_until(_has(2), NAME, within_s=within_s, what="two engines")
@@ -118,7 +118,9 @@ async def _scale(stage: Stage, words: Sequence[str], record: Record, within_s: f
         record.add("2 → 1", took_s, f"with one client: {_note_ends(record, load)}")
 
 
-async def _roll_out(stage: Stage, words: Sequence[str], record: Record, within_s: float) -> None:
+async def _roll_out(
+    stage: Stage, words: Sequence[str], record: RuntimeRecord, within_s: float
+) -> None:
     async with _load(stage, words, think_s=0.5) as load:
         load.set_clients(CANARY_CLIENTS)
         async with background(_collect_evidence(stage, record)):
@@ -134,7 +136,7 @@ def _load(stage: Stage, words: Sequence[str], think_s: float = 0.0) -> Load:
     return Load(stage.cluster.gateway_url, workload)
 
 
-def _note_ends(record: Record, load: Load) -> str:
+def _note_ends(record: RuntimeRecord, load: Load) -> str:
     """Add the outcomes of a load to the record, and return them as text."""
     ends = Counter(outcome.end for outcome in load.outcomes)
     record.ends += ends
@@ -142,7 +144,7 @@ def _note_ends(record: Record, load: Load) -> str:
     return ", ".join(f"{count} {end}" for end, count in ends.items()) + "".join(bad[:1])
 
 
-async def _watch_decisions(stage: Stage, record: Record) -> None:
+async def _watch_decisions(stage: Stage, record: RuntimeRecord) -> None:
     """Record each change of the desired replicas, until cancelled."""
     started_s, before = monotonic(), 1
     while True:
@@ -154,7 +156,7 @@ async def _watch_decisions(stage: Stage, record: Record) -> None:
         await asyncio.sleep(0.5)
 
 
-async def _collect_evidence(stage: Stage, record: Record) -> None:
+async def _collect_evidence(stage: Stage, record: RuntimeRecord) -> None:
     """Keep the last evidence of the canary, until cancelled."""
     while True:
         found = (await stage.view(NAME)).status.get("rollout", {}).get("evidence")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 import aiohttp
 from tests.support.cluster.manifests import adapter_manifest, service_manifest
 
-from penstock.chart.names import LEASE_NAME, NAMESPACE
+from penstock.chart.names import LEASE_NAME, NAMESPACE, OPERATOR
 from penstock.clients.kubernetes.leader import placement
 from penstock.clients.kubernetes.resources import LORA_ADAPTERS
 from penstock.clients.machine.clock import monotonic
@@ -194,8 +194,10 @@ class AdaptedService:
         )
         assert await self._engines.unload(address, name) is None
 
-    async def wait_for_placement(self, within_s: float) -> None:
-        """Wait until the leading operator has placed the adapters."""
+    async def restart_operator(self) -> None:
+        """Delete the operator's pods, and wait until the next operator has placed the adapters."""
+        selector = f"app.kubernetes.io/name={OPERATOR}"
+        self.stage.kubectl("delete", "pod", "-n", NAMESPACE, "-l", selector, "--wait")
 
         async def is_placed() -> bool:
             try:
@@ -204,7 +206,7 @@ class AdaptedService:
                 return False
             return True
 
-        await poll_until(is_placed, within_s=within_s, what="a placement of the adapters")
+        await poll_until(is_placed, within_s=60, what="a placement of the adapters")
 
     async def restarts(self) -> int:
         """Restarts of the engines' containers."""

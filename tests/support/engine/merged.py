@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,6 +48,17 @@ def merge_adapter(model_dir: Path, adapter_dir: Path, out: Path) -> Path:
             shutil.copyfile(path, out / path.name)
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     return out
+
+
+def greedy_answers(
+    model_dir: Path, adapters: Mapping[str, Path | None], prompts: Sequence[Sequence[int]], num_tokens: int
+) -> dict[str, list[list[int]]]:  # fmt: skip
+    """The greedy tokens for each prompt, by the name of the adapter. None: the model without one."""
+    model = MergedModel(model_dir)
+    return {
+        name: [model.greedy(folder, prompt, num_tokens) for prompt in prompts]
+        for name, folder in adapters.items()
+    }
 
 
 class MergedModel:
