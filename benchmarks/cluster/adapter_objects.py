@@ -7,7 +7,6 @@ writes while nothing changes, and for changes of one adapter the time until its 
 requests to the API server. Exits with 1 if anything is written while nothing changes.
 """
 
-import argparse
 import asyncio
 import statistics
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks.http_load import closed_loop
+from benchmarks.options import option_parser
 from tests.support.cluster.adapter_stand import AdapterStand, adapter_stand
 from tests.support.cluster.crds import install_crds
 from tests.support.cluster.manifests import adapter_manifest
@@ -135,10 +135,6 @@ async def main(counts: list[int], engines: int, slots: int) -> int:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--counts", default="20,2000")
-    parser.add_argument("--engines", type=int, default=3)
-    parser.add_argument("--slots", type=int, default=16)
-    options = parser.parse_args()
+    options = option_parser(__doc__, counts="20,2000", engines=3, slots=16).parse_args()
     sizes = [int(each) for each in options.counts.split(",")]
     sys.exit(1 if asyncio.run(main(sizes, options.engines, options.slots)) else 0)

@@ -8,7 +8,6 @@ wrong or missing, an engine restarts of itself, a cold request takes longer than
 adapter needs more than 5 s to be on all engines, or a broken adapter is not refused.
 """
 
-import argparse
 import asyncio
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.cluster.campaigns.pool_run import run
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
+from benchmarks.options import option_parser
 
 from penstock.demo.model import MODEL_NAME, ensure_model
 
@@ -35,6 +35,5 @@ async def campaign(seed: int) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    sys.exit(0 if asyncio.run(campaign(parser.parse_args().seed)) else 1)
+    options = option_parser(__doc__, seed=1).parse_args()
+    sys.exit(0 if asyncio.run(campaign(options.seed)) else 1)

@@ -8,7 +8,6 @@ Deployment, traffic share, condition, phase or route may change, and no request 
 otherwise.
 """
 
-import argparse
 import asyncio
 import random
 import sys
@@ -25,6 +24,7 @@ from benchmarks.cluster.campaigns.service_states import ASPECTS, Record, differe
 from benchmarks.cluster.campaigns.standing_services import StandingServices
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from benchmarks.cluster.campaigns.versions import NEXT, THIS, InstalledOperator, Version, apply_crds
+from benchmarks.options import option_parser
 from tests.support.cluster.manifests import route_manifest, service_manifest
 
 from penstock.chart.names import OPERATOR_PORT
@@ -208,10 +208,5 @@ async def run(quiet_s: float, seed: int) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--quiet-s", type=float, default=45.0)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = option_parser(__doc__, quiet_s=45.0, seed=1).parse_args()
     sys.exit(0 if asyncio.run(run(options.quiet_s, options.seed)) else 1)

@@ -26,6 +26,7 @@ from pathlib import Path
 import aiohttp
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from benchmarks.http_load import open_loop
+from benchmarks.options import option_parser
 from tests.support.cluster import rollouts
 
 from penstock.clients.kubernetes.client import Kube, Object
@@ -197,10 +198,7 @@ async def run(options: argparse.Namespace) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = option_parser(__doc__, rounds=5)
     parser.add_argument("--rate", type=float, default=100.0, help="requests a second")
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--replicas", type=int, default=1, help="engine pods of each side")
     sys.exit(0 if asyncio.run(run(parser.parse_args())) else 1)

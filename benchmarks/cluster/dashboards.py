@@ -7,7 +7,6 @@ an alert compares with a limit. Exits with 1 if a rule failed, or if one has non
 .venv/bin/python -m benchmarks.cluster.dashboards
 """
 
-import argparse
 import asyncio
 import json
 import pickle
@@ -37,6 +36,7 @@ from benchmarks.cluster.campaigns.dashboard_queries import (
 )
 from benchmarks.cluster.campaigns.dashboard_run import make_models, play
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
+from benchmarks.options import option_parser
 from tests.support.tools import prometheus as binaries
 
 from penstock.demo.load import corpus
@@ -176,8 +176,7 @@ def report(panels: list[Panel], results: Results) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "assets")
+    parser = option_parser(__doc__, pictures=ROOT / "docs" / "assets")
     parser.add_argument(
         "--results", type=Path, default=ROOT / "out" / "dashboards.pickle",
         help="File with the results of the queries, to draw them again.",

@@ -6,12 +6,12 @@ It counts the writes of the operator's and the gateway's ServiceAccounts in the 
 Lease. Exits with 1 if there are any.
 """
 
-import argparse
 import asyncio
 import sys
 from pathlib import Path
 
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
+from benchmarks.options import option_parser
 from tests.support.cluster.quiet_writes import writes_while_quiet
 
 from penstock.demo.model import ensure_model
@@ -35,6 +35,5 @@ async def campaign(minutes: float) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=3)
-    sys.exit(0 if asyncio.run(campaign(parser.parse_args().minutes)) else 1)
+    options = option_parser(__doc__, minutes=3.0).parse_args()
+    sys.exit(0 if asyncio.run(campaign(options.minutes)) else 1)

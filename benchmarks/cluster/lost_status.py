@@ -7,7 +7,6 @@ aborted by command. Its status is deleted several times in each rollout. No requ
 rollout must end as it does with its status. Exits with 1 otherwise.
 """
 
-import argparse
 import asyncio
 import random
 import sys
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
+from benchmarks.options import option_parser
 from tests.support.background import background
 from tests.support.cluster import rollouts
 
@@ -126,10 +126,5 @@ async def run(losses: int, seed: int) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--losses", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = option_parser(__doc__, losses=50, seed=1).parse_args()
     sys.exit(0 if asyncio.run(run(options.losses, options.seed)) else 1)

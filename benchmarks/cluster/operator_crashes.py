@@ -7,13 +7,13 @@ undisturbed, and once with the operator killed at every write, before it at the 
 the second. Exits with 1 if the end states differ.
 """
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from benchmarks.options import option_parser
 from tests.support.cluster.crashes import Ending, survive
 from tests.support.cluster.crds import install_crds
 
@@ -58,9 +58,7 @@ async def campaign(strategies: Sequence[Strategy], endings: Sequence[Ending]) ->
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = option_parser(__doc__)
     for name, choices in (("strategy", get_args(Strategy)), ("ending", get_args(Ending))):
         parser.add_argument(f"--{name}", choices=choices, nargs="*", default=choices)
     options = parser.parse_args()

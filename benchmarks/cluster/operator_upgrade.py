@@ -8,7 +8,6 @@ those of a version that did not record pods. No pod may be replaced. Then a serv
 restarted and must get the new image by its strategy. Exits with 1 otherwise.
 """
 
-import argparse
 import asyncio
 import sys
 from collections import Counter
@@ -21,6 +20,7 @@ from benchmarks.cluster.campaigns.phase_cases import Case
 from benchmarks.cluster.campaigns.standing_services import StandingServices
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from benchmarks.cluster.campaigns.versions import NEXT, InstalledOperator
+from benchmarks.options import option_parser
 
 from penstock.clients.kubernetes.client import Object
 from penstock.clients.kubernetes.resources import (
@@ -205,8 +205,5 @@ async def _drill(made: Campaign, names: Mapping[Strategy, list[str]]) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--per-strategy", type=int, default=3)
-    sys.exit(0 if asyncio.run(campaign(parser.parse_args().per_strategy)) else 1)
+    options = option_parser(__doc__, per_strategy=3).parse_args()
+    sys.exit(0 if asyncio.run(campaign(options.per_strategy)) else 1)

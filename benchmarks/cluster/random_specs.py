@@ -22,6 +22,7 @@ from pathlib import Path
 
 from benchmarks.cluster.spec_draws import draw_spec
 from benchmarks.cluster.spec_runs import KINDS, Outcome, SpecRun
+from benchmarks.options import option_parser
 from tests.support.cluster.crds import install_crds
 from tests.support.cluster.engine_agreement import as_manifest
 from tests.support.engine.small_models import make_models
@@ -68,7 +69,7 @@ async def _campaign(args: argparse.Namespace, kubeconfig: Path, folder: Path) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--specs", type=int, default=60, help="number of specs")
     parser.add_argument("--seed", type=int, default=1, help="of the draws")
     parser.add_argument("--only", type=int, help="number of the only spec to follow")

@@ -3,7 +3,6 @@
 .venv/bin/python -m benchmarks.cluster.rollout_campaign
 """
 
-import argparse
 import asyncio
 import json
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import torch
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
+from benchmarks.options import option_parser
 from safetensors.torch import load_file, save_file
 from tests.support.cluster import rollouts
 
@@ -120,9 +120,8 @@ def tell(endings: list[rollouts.Ending], expected: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__, clients=4)
     parser.add_argument("--only", nargs="*", default=[], help="parts of the titles of releases")
-    parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--within", type=float, default=1500.0, help="seconds for each release")
     options = parser.parse_args()
     asyncio.run(run(options.only, options.clients, options.within))

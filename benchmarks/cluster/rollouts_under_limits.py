@@ -9,7 +9,6 @@ server, controllers, operator and gateway are real; a script plays the pods. Bar
 rollout status --watch` has the right exit status. Exits with 1 otherwise.
 """
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 from benchmarks.cluster.campaigns.limit_cases import Case, draw_cases
 from benchmarks.cluster.campaigns.limited_rollout import LimitedRollout, Result
 from benchmarks.cluster.campaigns.scripted_pods import ScriptedPods, create_lost_node
+from benchmarks.options import option_parser
 
 from penstock.cli.rollout.status import console
 from penstock.clients.kubernetes.client import Kube, connect
@@ -73,11 +73,8 @@ async def campaign(cases: Sequence[Case], num_at_once: int) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = option_parser(__doc__, cases=60, seed=1, at_once=NUM_AT_ONCE)
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the drawn cases to run")
-    parser.add_argument("--at-once", type=int, default=NUM_AT_ONCE)
     options = parser.parse_args()
     cases = [
         case

@@ -6,12 +6,12 @@ Exits with 1 if a request is refused or broken, if a stream is cut that did not 
 killed, or if the kill hit no stream.
 """
 
-import argparse
 import asyncio
 import sys
 from pathlib import Path
 
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
+from benchmarks.options import option_parser
 from tests.support.cluster.scale_under_load import scale_under_load
 
 from penstock.demo.load import End, corpus
@@ -38,8 +38,5 @@ async def campaign(requests: int, seed: int) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
+    arguments = option_parser(__doc__, requests=1000, seed=1).parse_args()
     sys.exit(0 if asyncio.run(campaign(arguments.requests, arguments.seed)) else 1)

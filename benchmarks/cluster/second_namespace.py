@@ -8,7 +8,6 @@ adapters and pods, valid or not, most of them with the names of the first. No re
 clients may get another answer, and none of its conditions may change. Exits with 1 otherwise.
 """
 
-import argparse
 import asyncio
 import contextlib
 import sys
@@ -20,6 +19,7 @@ from random import Random
 
 import aiohttp
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
+from benchmarks.options import option_parser
 from tests.support.cluster.adapter_folders import make_folders
 from tests.support.cluster.foreign_objects import ADAPTER, ROUTE, SERVICE, draw_object
 from tests.support.cluster.manifests import adapter_manifest, route_manifest, service_manifest
@@ -194,10 +194,7 @@ async def campaign(num_objects: int, seed: int) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--objects", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = option_parser(__doc__, objects=500, seed=1).parse_args()
     return 0 if asyncio.run(campaign(args.objects, args.seed)) else 1
 
 

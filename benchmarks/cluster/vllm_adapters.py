@@ -8,7 +8,6 @@ adapters than slots, a broken adapter was served, or an engine restarted. The fo
 machine must not exist: it belongs to the run.
 """
 
-import argparse
 import asyncio
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from benchmarks.cluster.campaigns.adapted_run import run
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from benchmarks.cluster.campaigns.vllm_install import find_vllm
+from benchmarks.options import option_parser
 from tests.support.cluster.adapted_service import CLAIM
 from tests.support.cluster.adapter_folders import make_folders
 
@@ -62,9 +62,8 @@ def linked(folder: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__, engines=1)
     parser.add_argument("--python", default="3.12", help="version or path of vLLM's interpreter")
-    parser.add_argument("--engines", type=int, default=1)
     parser.add_argument("--within", type=float, default=1200.0, help="seconds until Ready")
     options = parser.parse_args()
     sys.exit(0 if asyncio.run(campaign(options.python, options.engines, options.within)) else 1)

@@ -7,7 +7,6 @@ the pods of the local cluster because its folder is on PATH. Exits with 1 if a r
 not promoted.
 """
 
-import argparse
 import asyncio
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from benchmarks.cluster.campaigns import runtime_run
 from benchmarks.cluster.campaigns.runtime_run import RuntimeRecord
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from benchmarks.cluster.campaigns.vllm_install import find_vllm
+from benchmarks.options import option_parser
 
 from penstock.demo.load import End, corpus
 from penstock.demo.model import ensure_model
@@ -55,7 +55,7 @@ def print_tables(record: RuntimeRecord) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--runtime", nargs="+", choices=RUNTIMES, default=list(RUNTIMES))
     parser.add_argument("--python", default="3.12", help="version or path of vLLM's interpreter")
     parser.add_argument("--within", type=float, default=1200.0, help="seconds for each step")

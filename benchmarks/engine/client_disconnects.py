@@ -7,7 +7,6 @@ unread stream), then close all connections at once. Exits with 1 if their blocks
 LIMIT_S, or if the engine's memory has grown.
 """
 
-import argparse
 import asyncio
 import json
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 import httpx
 import psutil
 from benchmarks.engine.real_engine import engine
+from benchmarks.options import option_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 LIMIT_S = 0.25
@@ -169,9 +169,7 @@ async def leave(running: Engine, phase: Phase, group: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--clients", type=int, default=2000)
-    parser.add_argument("--group", type=int, default=10)
+    parser = option_parser(__doc__, clients=2000, group=10)
     args = parser.parse_args()
     if args.group > MAX_NUM_SEQS:
         parser.error(f"a group has at most {MAX_NUM_SEQS} clients")

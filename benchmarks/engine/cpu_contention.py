@@ -22,6 +22,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from benchmarks.options import option_parser
+
+MODULE = "benchmarks.engine.cpu_contention"
 NUM_CORES = 2
 # Seconds before each measurement, in which the engine adapts its threads.
 SETTLE_S = 4.0
@@ -36,7 +39,7 @@ class Worker:
 
     def __init__(self, model_dir: Path, threads: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(model_dir), "--worker", threads],
+            [sys.executable, "-m", MODULE, str(model_dir), "--worker", threads],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.pid = self._process.pid
@@ -139,12 +142,8 @@ def measure(workers: Sequence[Worker], pids: Sequence[int], seconds: float) -> t
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = option_parser(__doc__, rounds=3, seconds=6.0)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--max-others", type=float, default=0.2, help="Cores in a quiet round.")
     parser.add_argument("--worker", choices=(ADAPTIVE, ONE, TWO), help=argparse.SUPPRESS)
     args = parser.parse_args()

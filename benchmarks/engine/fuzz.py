@@ -7,7 +7,6 @@ It serves a small random model and sends it cases from Schemathesis and from mal
 at the end, or if memory is above the level of the first tenth of the cases.
 """
 
-import argparse
 import os
 import sys
 import time
@@ -18,6 +17,7 @@ import requests
 import schemathesis
 from benchmarks.engine import malformed_requests
 from benchmarks.engine.real_engine import engine
+from benchmarks.options import option_parser
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis.strategies import booleans
@@ -155,10 +155,7 @@ def campaign(num_cases: int, seed: int) -> tuple[Counter[int], list[str], str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--cases", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = option_parser(__doc__, cases=20_000, seed=0).parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     statuses, wrong, memory = campaign(args.cases, args.seed)
     print(f"seed {args.seed}: {sum(statuses.values())} requests {dict(sorted(statuses.items()))}")

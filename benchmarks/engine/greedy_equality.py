@@ -12,7 +12,6 @@ sharded over processes. verdicts.py explains each difference as a tie, noise, or
 Any other difference is a fault, and the exit status is 1.
 """
 
-import argparse
 import itertools
 import random
 import sys
@@ -27,6 +26,7 @@ from typing import Any
 
 import torch
 import transformers
+from benchmarks.options import option_parser
 from tests.support.engine.expert_choices import EngineRouters, ReferenceRouters
 from tests.support.engine.families import FAMILIES, VOCAB_SIZE
 from tests.support.engine.verdicts import VERDICTS, Judge, Judgement, Reference, compare
@@ -219,24 +219,12 @@ def campaign(
                     yield Result(name, dtype, setting, judgements, scheduler.stats(), duration_s)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--prompts", type=int, default=50)
-    parser.add_argument("--longest", type=int, default=600)
-    parser.add_argument("--new-tokens", type=int, default=32)
-    parser.add_argument("--families", default=",".join(FAMILIES))
-    parser.add_argument("--dtypes", default="float32,bfloat16")
-    parser.add_argument("--concurrency", default="1,16")
-    parser.add_argument("--chunks", default="16,256", help="tokens: in place of 16 and 256")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tensor-parallel", type=int, default=1)
-    parser.add_argument("--pipeline-parallel", type=int, default=1)
-    parser.add_argument("--expert-parallel", action="store_true")
-    return parser
-
-
 def main() -> None:
-    args = _parser().parse_args()
+    args = option_parser(
+        __doc__, prompts=50, longest=600, new_tokens=32, families=",".join(FAMILIES),
+        dtypes="float32,bfloat16", concurrency="1,16", chunks="16,256", seed=0,
+        tensor_parallel=1, pipeline_parallel=1, expert_parallel=False,
+    ).parse_args()  # fmt: skip
     transformers.utils.logging.disable_progress_bar()
     print("family     dtype     concurrency  chunk  cache  ngram", *VERDICTS,
           "preemptions    hits  drafts     gap   noise  router     s", sep="  ")  # fmt: skip

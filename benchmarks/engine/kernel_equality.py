@@ -9,7 +9,6 @@ interpreter. --full runs all combinations of shapes on a GPU, in random order, f
 with 1 if a case differs.
 """
 
-import argparse
 import itertools
 import os
 import random
@@ -19,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any
+
+from benchmarks.options import option_parser
 
 if __name__ == "__main__" and "cuda" not in sys.argv:  # Triton reads this variable at import
     os.environ["TRITON_INTERPRET"] = "1"
@@ -250,12 +251,10 @@ def campaign(selected: list[Case], seed: int, device: str, seconds: float) -> tu
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = option_parser(__doc__, seed=0, seconds=float("inf"))
     parser.add_argument("--part", default="1/1", help="2/10: every tenth case from the second")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--full", action="store_true", help="the whole product of the shapes")
-    parser.add_argument("--seconds", type=float, default=float("inf"))
     args = parser.parse_args()
     if args.device == "cpu":
         skip_what_is_idle()

@@ -6,7 +6,6 @@ Exits with 1 if an answer is an unplanned 5xx, if a connection stays open withou
 is unhealthy afterwards.
 """
 
-import argparse
 import json
 import random
 import socket
@@ -17,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from select import select
 from urllib.parse import urlsplit
+
+from benchmarks.options import option_parser
 
 ANSWER_TIMEOUT_S = 30.0
 # Seconds after which a client with an incomplete request closes its sending half.
@@ -199,9 +200,8 @@ def campaign(host: str, port: int, seed: int = 0) -> tuple[Counter[int], list[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = option_parser(__doc__, seed=0)
     parser.add_argument("url")
-    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     url = urlsplit(args.url)
     statuses, wrong = campaign(url.hostname or "127.0.0.1", url.port or 80, args.seed)

@@ -9,7 +9,6 @@ requests without the token, to keep the batches equal.) Prints a line per varian
 answer differs or a bad request gets an answer.
 """
 
-import argparse
 import queue
 import random
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 
 import torch
 import transformers
+from benchmarks.options import option_parser
 
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
@@ -273,12 +273,9 @@ def _is_same(alone: Answer, together: Answer) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--healthy", type=int, default=500)
-    parser.add_argument("--bad", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--variants", default=",".join(VARIANTS))
-    args = parser.parse_args()
+    args = option_parser(
+        __doc__, healthy=500, bad=50, seed=0, variants=",".join(VARIANTS)
+    ).parse_args()
     num_wrong = 0
     for name in args.variants.split(","):
         started_s = time.monotonic()

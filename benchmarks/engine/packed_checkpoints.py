@@ -13,7 +13,6 @@ and 0.20.0. Each file has one product `layer` in the format, `expected` (the wei
 inputs] as the library itself unpacks them) and, as metadata, `quantization_config` and `library`.
 """
 
-import argparse
 import importlib
 import importlib.util
 import json
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.options import option_parser
 from safetensors.torch import save_file
 
 OUT = Path(__file__).parents[2] / "tests/engine_quantization/checkpoints"
@@ -278,9 +278,8 @@ LIBRARIES: dict[str, tuple[str, Callable[[], Iterator[Packed]]]] = {
 
 @torch.inference_mode()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = option_parser(__doc__, out=OUT)
     parser.add_argument("library", choices=LIBRARIES)
-    parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     package, make = LIBRARIES[args.library]

@@ -8,7 +8,6 @@ with the rounded weights in float32, the engine with the packed checkpoint in fl
 tests/support/engine/verdicts.py.
 """
 
-import argparse
 import sys
 import tempfile
 from collections import Counter
@@ -19,6 +18,7 @@ from pathlib import Path
 import torch
 import transformers
 from benchmarks.engine.greedy_equality import Setting, generate, make_prompts, reference
+from benchmarks.options import option_parser
 from tests.support.engine.families import FAMILIES
 from tests.support.engine.quantized_weights import FORMATS, quantize
 from tests.support.engine.verdicts import compare
@@ -57,14 +57,10 @@ def campaign(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--prompts", type=int, default=20)
-    parser.add_argument("--longest", type=int, default=400)
-    parser.add_argument("--new-tokens", type=int, default=32)
-    parser.add_argument("--families", default="qwen3,llama,phi3,qwen3-moe")
-    parser.add_argument("--formats", default=",".join(FORMATS))
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = option_parser(
+        __doc__, prompts=20, longest=400, new_tokens=32, families="qwen3,llama,phi3,qwen3-moe",
+        formats=",".join(FORMATS), seed=0,
+    ).parse_args()  # fmt: skip
     transformers.utils.logging.disable_progress_bar()
     num_different = 0
     for result in campaign(

@@ -17,7 +17,6 @@ language reference, which every interpreter ships for help().
 The exit status is 1 when a verdict is "different".
 """
 
-import argparse
 import math
 import statistics
 import sys
@@ -31,6 +30,7 @@ from typing import Any
 import torch
 import transformers
 from benchmarks.engine.greedy_equality import BLOCK_SIZE, NGRAM, room
+from benchmarks.options import option_parser
 from tests.support.engine.verdicts import Reference, compare, first_difference
 
 from penstock_engine.checkpoints.weights import open_checkpoints
@@ -263,12 +263,10 @@ def perplexities(place: Path, folder: Path, windows: list[list[int]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = option_parser(__doc__, new_tokens=32, text_tokens=8192)
     parser.add_argument("model", type=Path)
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--prompts", type=int, default=64, help="0: perplexity only")
-    parser.add_argument("--new-tokens", type=int, default=32)
-    parser.add_argument("--text-tokens", type=int, default=8192)
     args = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     folder = args.reference or args.model

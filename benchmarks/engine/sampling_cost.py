@@ -8,7 +8,6 @@ process's peak resident memory including the logits (VmHWM, reset through /proc/
 estimate of the memory plan. Exits with 1 if a peak exceeds its estimate.
 """
 
-import argparse
 import gc
 import statistics
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.options import option_parser
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
@@ -104,13 +104,9 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--vocab", type=int, default=152_000)
-    parser.add_argument("--sequences", type=int, default=64)
-    parser.add_argument("--drafts", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
-    args = parser.parse_args()
+    args = option_parser(
+        __doc__, vocab=152_000, sequences=64, drafts=4, threads=2, rounds=3
+    ).parse_args()
     torch.set_num_threads(args.threads)
     is_above = False
     for num_drafts in sorted({0, args.drafts}):

@@ -7,7 +7,6 @@ and in a batch of 32 settings. Exits with 1 if a p-value stays below FLOOR divid
 (Bonferroni), if the p-values are not uniform, or if a seed gives another token in a batch.
 """
 
-import argparse
 import math
 import random
 import sys
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from benchmarks.options import option_parser
 from scipy.stats import chisquare, kstest
 
 from penstock_engine.core.sampling import SamplingParams
@@ -212,11 +212,7 @@ def verdict(p_values: Sequence[float]) -> tuple[bool, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--settings", type=int, default=400)
-    parser.add_argument("--draws", type=int, default=4000)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = option_parser(__doc__, settings=400, draws=4000, seed=0).parse_args()
     passed, text = verdict(campaign(args.settings, args.draws, args.seed))
     num_different = num_seeds_that_differ(make_settings(args.settings, args.seed))
     print(

@@ -6,11 +6,11 @@ Sequences arrive with forks, adapters and priorities; steps run, fail, draft, an
 After each move the scheduler's invariants are checked, and before each step the content of every block.
 """
 
-import argparse
 import sys
 import time
 
 import hypothesis.strategies as st
+from benchmarks.options import option_parser
 from hypothesis import Phase, seed, settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -268,10 +268,7 @@ def campaign(num_steps: int, first_seed: int) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = option_parser(__doc__, steps=1_000_000, seed=0).parse_args()
     started_s = time.monotonic()
     done = campaign(args.steps, args.seed)
     print(

@@ -10,7 +10,6 @@ model   a small random model of Qwen3's shape on the CPU, which computes steps a
         so this measures the host's cost of launching ahead.
 """
 
-import argparse
 import queue
 import statistics
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from benchmarks.options import option_parser
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
@@ -161,10 +161,7 @@ def compare(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--step-ms", type=float, default=5.0)
-    args = parser.parse_args()
+    args = option_parser(__doc__, rounds=5, step_ms=5.0).parse_args()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     print("runner sequences  depth   tokens/s host ms/step idle ms/step")

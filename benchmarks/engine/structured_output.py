@@ -8,7 +8,6 @@ be refused with 400, or accepted and matched, within 2 seconds, while another st
 the speed that it has beside harmless ones. Exits with 1 otherwise.
 """
 
-import argparse
 import json
 import re
 import statistics
@@ -27,6 +26,7 @@ import jsonschema
 from benchmarks.engine.hostile_structures import hostile
 from benchmarks.engine.real_engine import engine
 from benchmarks.engine.structured_cases import schemas
+from benchmarks.options import option_parser
 
 MAX_TOKENS = 1200
 TIME_LIMIT_S = 2.0
@@ -163,10 +163,7 @@ def report(title: str, verdicts: Sequence[Verdict]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--schemas", type=int, default=320)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = option_parser(__doc__, schemas=320, seed=0).parse_args()
     flags = (
         "--dtype", "float32", "--num-gpu-blocks-override", "1000", "--max-model-len", "2048",
         "--max-num-seqs", "8",

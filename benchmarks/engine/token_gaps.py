@@ -7,7 +7,6 @@ It serves a small random model. The prompt is ordered after the streams (fcfs), 
 last two is more than three times that of fcfs in the same run.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -21,6 +20,7 @@ from typing import Any
 import httpx
 from benchmarks.engine.real_engine import engine
 from benchmarks.http_load import stream_events
+from benchmarks.options import option_parser
 
 from penstock_engine.make_model.adapters import make_adapter
 
@@ -109,11 +109,7 @@ async def campaign(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--prompt-tokens", type=int, default=20_000)
-    parser.add_argument("--streams", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
-    args = parser.parse_args()
+    args = option_parser(__doc__, prompt_tokens=20_000, streams=4, rounds=3).parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     flags = (
         "--dtype", "float32", "--scheduling-policy", "priority", "--no-enable-prefix-caching",

@@ -8,7 +8,6 @@ without it. Prints the share of answers within the objective, their TPOT, the lo
 of the prompts.
 """
 
-import argparse
 import asyncio
 import random
 import time
@@ -20,6 +19,7 @@ from typing import Any
 import httpx
 from benchmarks.engine.real_engine import engine
 from benchmarks.http_load import stream_events
+from benchmarks.options import option_parser
 from rich.console import Console
 from rich.table import Table
 
@@ -85,12 +85,8 @@ async def measured(rounds: int, tpot_s: float, seed: int) -> dict[str, RoundResu
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.engine.tpot_objective", description=__doc__
-    )
+    parser = option_parser(__doc__, tpot_s=0.1, seed=1)
     parser.add_argument("--rounds", type=int, default=10, help="of each kind")
-    parser.add_argument("--tpot-s", type=float, default=0.1)
-    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     table = Table(
         "requests", "answers", f"within {options.tpot_s:g} s", "TPOT, median", "largest",

@@ -8,9 +8,10 @@ step: once for a model with a full-attention layer, once for one with sliding wi
 of steps, concurrent sequences, blocks of a sequence at its end, and preemptions.
 """
 
-import argparse
 import statistics
 from dataclasses import dataclass
+
+from benchmarks.options import option_parser
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
@@ -61,13 +62,9 @@ def run(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--requests", type=int, default=64)
-    parser.add_argument("--prompt", type=int, default=6000)
-    parser.add_argument("--answer", type=int, default=2000)
-    parser.add_argument("--window", type=int, default=4096)
-    parser.add_argument("--pool-tokens", type=int, default=100_000)
-    args = parser.parse_args()
+    args = option_parser(
+        __doc__, requests=64, prompt=6000, answer=2000, window=4096, pool_tokens=100_000
+    ).parse_args()
     for window in (None, args.window):
         outcome = run(args.requests, args.prompt, args.answer, args.pool_tokens, window)
         print(

@@ -7,11 +7,12 @@ for an engine that knows the model by another name; then the memory of Python ob
 the body. A heap of 500,000 objects represents the gateway's own. "refused" is a 400 with the reason.
 """
 
-import argparse
 import json
 import time
 import tracemalloc
 from collections.abc import Callable
+
+from benchmarks.options import option_parser
 
 from penstock.core.routing.apis import CHAT
 from penstock.gateway.apis.errors import RequestError
@@ -67,11 +68,7 @@ def kept_bytes(call: Callable[[], object]) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--mib", type=int, default=4)
-    options = parser.parse_args()
+    options = option_parser(__doc__, mib=4).parse_args()
     heap = [{} for _ in range(500_000)]
     print(f"{'':18} {'json.loads':>16} {'kept':>11} {'parse':>10} {'kept':>10} {'rename':>10}")
     for name, body in bodies(options.mib << 20).items():

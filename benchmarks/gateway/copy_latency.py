@@ -24,6 +24,7 @@ from itertools import pairwise
 import aiohttp
 import psutil
 from benchmarks.gateway.overhead import SPENT, ask, processes
+from benchmarks.options import option_parser
 
 # Outcomes of copies, with the model of each.
 COPIES = {
@@ -120,13 +121,9 @@ def difference(without: list[list[float]], copied: list[list[float]]) -> tuple[f
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--chunks", type=int, default=50)
+    parser = option_parser(__doc__, chunks=50, rounds=40)
     parser.add_argument("--rate", type=float, default=50.0, help="streams a second")
     parser.add_argument("--pause-ms", type=float, default=0.0, help="before an engine answers")
-    parser.add_argument("--rounds", type=int, default=40)
     asyncio.run(copies(parser.parse_args()))
 
 

@@ -14,7 +14,6 @@ the requests after that (an even share is 20 %). --objectives gives the service 
 pass its admission queue.
 """
 
-import argparse
 import asyncio
 import contextlib
 import random
@@ -25,6 +24,7 @@ import aiohttp
 from aiohttp import web
 from benchmarks.gateway.stand import SETTINGS, chat_service, reset_connection, running_gateway
 from benchmarks.http_load import closed_loop
+from benchmarks.options import option_parser
 from tests.support.http_server import served
 
 from penstock.clients.machine.clock import monotonic
@@ -141,25 +141,16 @@ async def _ask(url: str, requests: int, clients: int, draw: random.Random) -> in
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--objectives", action="store_true")
+    parser = option_parser(__doc__, requests=1000, clients=32, seed=1, objectives=False)
     chosen = parser.parse_args()
     objectives = Objectives(1.0, 0.1) if chosen.objectives else None
     print("| fault | saw an error | given to the failing engine | sound engines | recovered |")
     print("| --- | --- | --- | --- | --- |")
     for fault in FAULTS:
         found = await measure(
-            fault,
-            requests=chosen.requests,
-            clients=chosen.clients,
-            seed=chosen.seed,
+            fault, requests=chosen.requests, clients=chosen.clients, seed=chosen.seed,
             objectives=objectives,
-        )
+        )  # fmt: skip
         print(
             f"| {fault} | {found.errors} of {found.requests} | {found.failed_attempts} "
             f"| {min(found.sound_requests)} to {max(found.sound_requests)} "

@@ -21,6 +21,7 @@ import psutil
 from benchmarks.gateway.hostile_corpus import CLOSED, Hostile, corpus
 from benchmarks.gateway.stand import SETTINGS, chat_service, running_gateway
 from benchmarks.http_load import closed_loop
+from benchmarks.options import option_parser
 
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.snapshots.snapshot import Snapshot
@@ -189,12 +190,9 @@ async def _peak(watched: psutil.Process) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = option_parser(__doc__, seed=0)
     parser.add_argument("--requests", type=int, default=1000, help="connections of each kind")
     parser.add_argument("--clients", type=int, default=50, help="connections at a time")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--engine-port", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.engine_port:

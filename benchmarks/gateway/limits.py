@@ -11,7 +11,6 @@ Bar: with the defaults at most 1 % of the others' requests are lost. With every 
 and no request gets a 500. Exits with 1 where a bar is missed.
 """
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -24,6 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.gateway.stand import PATH, SETTINGS, Stand, gateway_stand
 from benchmarks.http_load import closed_loop
+from benchmarks.options import option_parser
 
 from penstock.gateway.http.open_files import fit_connections
 from penstock.gateway.settings import GatewaySettings
@@ -235,8 +235,6 @@ async def _main(num_requests: int) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = option_parser(__doc__)
     parser.add_argument("--requests", type=int, default=200, help="requests of the others per case")
     sys.exit(0 if asyncio.run(_main(parser.parse_args().requests)) else 1)

@@ -6,8 +6,9 @@ Only the part of a request that its end adds: outcome, phases and response. CPU 
 other programs on the machine do not count.
 """
 
-import argparse
 import time
+
+from benchmarks.options import option_parser
 
 from penstock.gateway.request_lifecycle.timeline import Interval, RequestPhase
 from penstock.gateway.stats.request_ending import RequestOutcome
@@ -50,8 +51,7 @@ def scrape(services: int) -> tuple[int, float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=20_000)
+    parser = option_parser(__doc__, requests=20_000)
     parser.add_argument("--services", type=int, nargs="+", default=[1, 100, 1000])
     args = parser.parse_args()
     print(f"{request_us(args.requests):.1f} us per request")

@@ -29,6 +29,7 @@ import aiohttp
 import psutil
 import uvicorn
 from benchmarks.http_load import closed_loop, for_seconds
+from benchmarks.options import option_parser
 
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import Mirror, RouteRule
@@ -259,12 +260,8 @@ def main() -> None:
         with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
             runner.run(gateway(sys.argv[2], *map(int, sys.argv[3:])))
     else:
-        parser = argparse.ArgumentParser(
-            description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-        )
+        parser = option_parser(__doc__, clients=16, chunks=50)
         parser.add_argument("--seconds", type=float, default=5.0, help="of load, for each way")
-        parser.add_argument("--clients", type=int, default=16)
-        parser.add_argument("--chunks", type=int, default=50)
         parser.add_argument("--httptools", action="store_true", help="that parser beside ours")
         parser.add_argument(
             "--before", default="", help="a checkout whose gateway runs beside ours"

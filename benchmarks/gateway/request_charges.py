@@ -8,7 +8,6 @@ canaries that equal their control, under a user of the canary's side who sends n
 requests for empty answers. Bar: the judge aborts none. Exits with 1 if a bar is missed.
 """
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -22,6 +21,7 @@ import aiohttp
 from aiohttp import web
 from benchmarks.gateway.stand import SETTINGS, chat_service, reset_connection, running_gateway
 from benchmarks.http_load import closed_loop
+from benchmarks.options import option_parser
 from tests.support.http_server import served
 
 from penstock.core.canary.arm import Arm
@@ -223,13 +223,7 @@ def _sum(arms: list[Arm]) -> Arm:
 
 
 async def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--requests", type=int, default=10_000)
-    parser.add_argument("--canaries", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    chosen = parser.parse_args()
+    chosen = option_parser(__doc__, requests=10_000, canaries=200, seed=1).parse_args()
     logging.disable()  # engines that break off on purpose log an error each time
     is_missed = False
     print("| ending | counted | expected |")

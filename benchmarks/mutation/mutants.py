@@ -24,6 +24,7 @@ from pathlib import Path
 
 import coverage
 from benchmarks.mutation.mutations import Mutation, mutations_of
+from benchmarks.options import option_parser
 
 ROOT = Path(__file__).parents[2]
 CORE, GATEWAY = "operator/penstock/core", "operator/penstock/gateway"
@@ -203,11 +204,7 @@ def campaign(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--per-group", type=int, default=25)
+    parser = option_parser(__doc__, seed=7, per_group=25)
     parser.add_argument("--groups", nargs="*", choices=list(GROUPS), default=list(GROUPS))
     parser.add_argument("--show", action="store_true", help="print the survivors' differences")
     args = parser.parse_args()

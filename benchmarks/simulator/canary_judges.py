@@ -9,12 +9,13 @@ Each row of a table equals `penstock simulate-rollout` with the same options. Sh
 intervals; times are medians with 95 % intervals.
 """
 
-import argparse
 import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
+
+from benchmarks.options import option_parser
 
 from penstock.sim.rollout.campaign import Trial, simulate, summary
 from penstock.sim.rollout.interval import of_share
@@ -176,11 +177,8 @@ def judges(campaign: Campaign) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__, runs=400, jobs=1, seed=0)
     parser.add_argument("part", choices=("healthy", "worse", "judges", "bars"))
-    parser.add_argument("--runs", type=int, default=400)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--latency", choices=get_args(Latency), help="of healthy ones; else all")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()

@@ -11,6 +11,8 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from benchmarks.options import option_parser
+
 from penstock.sim.release import Release
 from penstock.sim.report import Estimate, Summary, summaries_of
 from penstock.sim.run import run
@@ -57,16 +59,11 @@ def compare(options: argparse.Namespace) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    parser = option_parser(
+        __doc__, scenario="llm-d-ramp", policy="penstock", without_control=False, seeds=10, jobs=1
     )
-    parser.add_argument("--scenario", default="llm-d-ramp")
-    parser.add_argument("--policy", default="penstock")
     parser.add_argument("--at", type=float, default=180.0, help="seconds until the release")
     parser.add_argument(
         "--factor", type=float, default=1.0, help="an iteration takes so much longer"
     )
-    parser.add_argument("--without-control", action="store_true")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--jobs", type=int, default=1)
     sys.exit(0 if compare(parser.parse_args()) else 1)

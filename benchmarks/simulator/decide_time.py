@@ -7,12 +7,13 @@ exclude other work on the machine. Every tick has new readings, and the windows 
 timing. Exits with 1 if a bar is missed.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
 from random import Random
 from statistics import median
+
+from benchmarks.options import option_parser
 
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.by_objectives.state import ObjectivesState
@@ -97,9 +98,7 @@ def warm(services: list[SyntheticService], ticks: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = option_parser(__doc__)
     parser.add_argument("--ticks", type=int, default=60, help="that are timed")
     parser.add_argument("--warm", type=int, default=330, help="ticks before; 330 fill every window")
     options = parser.parse_args()

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import httpx
 from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from benchmarks.http_load import open_loop
+from benchmarks.options import option_parser
 
 from penstock.calibration.facts import Facts, facts
 from penstock.calibration.fit import Fit, Sample, fit
@@ -211,11 +212,6 @@ async def campaign(options: argparse.Namespace) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__, format="azure", rps=4.0, minutes=5.0, replicas=1, seed=1)
     parser.add_argument("--trace", type=Path)
-    parser.add_argument("--format", default="azure")
-    parser.add_argument("--rps", type=float, default=4.0)
-    parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--replicas", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=1)
     sys.exit(0 if asyncio.run(campaign(parser.parse_args())) else 1)

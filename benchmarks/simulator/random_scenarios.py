@@ -12,10 +12,11 @@ metrics. Each decision must satisfy:
 Prints the number of hours, decisions and scenarios. Exits with 1 at the first violation.
 """
 
-import argparse
 import sys
 from random import Random
 from typing import Any
+
+from benchmarks.options import option_parser
 
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.by_objectives.tick import Settings, Tick
@@ -155,10 +156,7 @@ def check(seed: int) -> tuple[float, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--hours", type=float, default=2000.0)
+    parser = option_parser(__doc__, hours=2000.0)
     parser.add_argument("--first", type=int, default=0, help="seed")
     options = parser.parse_args()
     hours, decisions, seed = 0.0, 0, options.first

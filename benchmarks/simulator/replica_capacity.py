@@ -18,7 +18,6 @@ service, where many replicas share a burst, so it is no part of the capacity.
 Lengths are the geometric means of the ranges in panel/lengths.py. Exits with 1 if a ratio misses the bar.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from math import inf, sqrt
 from random import Random
 from statistics import mean
 
+from benchmarks.options import option_parser
 from benchmarks.simulator.panel.lengths import USES, Lengths, Range
 from benchmarks.simulator.panel.replica import demand_of, prefill_s, shared_tokens
 
@@ -225,10 +225,7 @@ def print_row(case: Case, results: Sequence[Result]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--seeds", type=int, default=3)
+    parser = option_parser(__doc__, seeds=3)
     parser.add_argument("--uses", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--profiles", nargs="+", default=PROFILES)
     parser.add_argument("--tpot-factors", nargs="+", type=float, default=TPOT_FACTORS)

@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from benchmarks.options import option_parser
 from benchmarks.simulator.panel.load import draw_load
 from benchmarks.simulator.panel.measure import BOUND, FIXED, Job
 from benchmarks.simulator.panel.table import Row
@@ -134,7 +135,7 @@ def _difference(figure: Callable[[Row], float], found: list[Row], than: list[Row
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser = option_parser(__doc__)
     parser.add_argument("--seeds", default="1000-1059", help="FIRST-LAST or a number")
     parser.add_argument("--cache", type=Path, default=cache_root() / "scaling-panel", help="folder")
     parser.add_argument("--jobs", type=int, default=2, help="processes")

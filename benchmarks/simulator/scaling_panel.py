@@ -18,6 +18,7 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from time import monotonic
 
+from benchmarks.options import option_parser
 from benchmarks.simulator.panel.load import draw_load
 from benchmarks.simulator.panel.measure import BOUND, FIXED, NO_SPECULATION, results_of
 from benchmarks.simulator.panel.table import (
@@ -93,7 +94,7 @@ def _seeds(text: str) -> range:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser = option_parser(__doc__)
     parser.add_argument("--seeds", nargs="+", default=["1000-1059"], help="FIRST-LAST or a number")
     parser.add_argument("--rules", nargs="*", default=RULES, help="NAME or NAME:KNOB=VALUE,...")
     parser.add_argument("--no-speculation", action="store_true", help="add plans from the past")

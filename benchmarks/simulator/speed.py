@@ -12,13 +12,14 @@ process; the best one counts, to exclude other work on the machine. Prints the s
 versions are compared to the last bit. Exits with 1 if a bar is missed.
 """
 
-import argparse
 import json
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from benchmarks.options import option_parser
 
 from penstock.sim.run import run
 from penstock.sim.scenario import Scenario
@@ -59,7 +60,7 @@ def measure(load: str, traces: Path) -> None:
 def best(arguments: list[str], rounds: int) -> dict[str, float | str]:
     told = []
     for _ in range(rounds):
-        command = [sys.executable, __file__, "--once", *arguments]
+        command = [sys.executable, "-m", "benchmarks.simulator.speed", "--once", *arguments]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
         told.append(json.loads(done.stdout))
     return min(told, key=lambda figures: figures["took_s"])
@@ -75,11 +76,8 @@ def meets_bar(load: str, traces: Path, rounds: int) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = option_parser(__doc__, rounds=3)
     parser.add_argument("--traces", type=Path, default=Path("traces"), help="folder")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--load", nargs="+", choices=list(BARS), default=list(BARS))
     parser.add_argument("--once", action="store_true", help="one run, its figures as JSON")
     options = parser.parse_args()

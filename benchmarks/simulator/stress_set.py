@@ -14,12 +14,12 @@ after a change of the simulator. For each scenario and rule it prints the mean o
 Exits with 1 if Penstock's rule reverses outside flash crowds, or scales down while it is blind.
 """
 
-import argparse
 import sys
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
+from benchmarks.options import option_parser
 from benchmarks.simulator.run_cache import Figures, figures
 from rich.console import Console
 from rich.table import Table
@@ -114,10 +114,7 @@ def table_of(name: str, rows: dict[str, Figures]) -> Table:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--seeds", type=int, default=3)
+    parser = option_parser(__doc__, seeds=3)
     parser.add_argument("--cache", type=Path, default=Path("out/stress"), help="folder")
     parser.add_argument("--rules", nargs="*", default=list(PUBLISHED))
     parser.add_argument("--scenarios", nargs="*", default=list(STRESS))

@@ -8,7 +8,6 @@ two hours, and pods start in 110 s. The shapes are synthetic, so the figures com
 estimate. `bursts` has about the published gaps, idle seconds and lengths of Azure's code completions.
 """
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from random import Random
 from statistics import mean
 from tempfile import TemporaryDirectory
 
+from benchmarks.options import option_parser
 from benchmarks.simulator.frontier.scenarios import FIRST_SHARE, replicas_needed
 from benchmarks.simulator.panel.measure import parse_rule
 from rich.console import Console
@@ -135,11 +135,9 @@ def measured(job: tuple[str, str, int]) -> tuple[float, float, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = option_parser(__doc__, seeds=2, jobs=2)
     parser.add_argument("loads", nargs="*", help=f"of {', '.join(LOADS)}; all by default")
     parser.add_argument("--rules", nargs="+", default=RULES, help="NAME or NAME:KNOB=VALUE,...")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args(arguments)
     console = Console(width=110)
     with ProcessPoolExecutor(options.jobs) as pool:

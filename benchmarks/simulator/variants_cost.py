@@ -12,9 +12,9 @@ For each choice of variants it prints the mean over seeds of
 Rules without variants get the cheapest replicas first, as in llm-d's WVA.
 """
 
-import argparse
 from collections.abc import Sequence
 
+from benchmarks.options import option_parser
 from rich.console import Console
 from rich.table import Table
 
@@ -34,9 +34,7 @@ def alone(whole: Scenario, variant: int) -> Scenario:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scenario", default="two-variants")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser = option_parser(__doc__, scenario="two-variants", seeds=10)
     parser.add_argument("--others", nargs="*", default=[])
     args = parser.parse_args()
     whole = scenario.load(args.scenario)
