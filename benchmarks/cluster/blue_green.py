@@ -149,10 +149,7 @@ async def one_round(stage: Stage, load: Load, number: int, replicas: int) -> Rou
     patch = {"metadata": {"annotations": {commands.ANNOTATION: word}}}
     back_s = monotonic()
     await kube.merge(INFERENCE_SERVICES, "default", NAME, patch, manager="benchmark")
-    await stage.wait_until(
-        lambda view: view.status["rollout"]["phase"] == "Rejected",
-        NAME, within_s=120, what="the way back",
-    )  # fmt: skip
+    await stage.wait_for_phase(NAME, "Rejected", within_s=120)
     await asyncio.sleep(SETTLE_S)
     blue = answered_by(stage, [pod.name for pod in before.pods if pod.revision == stable])
     last_blue_s = load.last_s(lambda name: name in blue, began_s, back_s)

@@ -46,20 +46,14 @@ async def test_a_server_of_the_user(stage: Stage) -> None:
     assert text.strip()
 
     apply(stage, engine={"maxNumSeqs": 8})
-    await stage.wait_until(
-        lambda view: view.condition("SpecValid").get("status") == "False",
-        "theirs", within_s=60, what="SpecValid=False",
-    )  # fmt: skip
+    await stage.wait_for_reason("theirs", "UnsupportedByRuntime", kind="SpecValid", within_s=60)
     valid = (await stage.view("theirs")).condition("SpecValid")
-    assert valid["reason"] == "UnsupportedByRuntime"
+    assert valid["status"] == "False"
     assert "spec.engine.maxNumSeqs" in valid["message"]
     assert await answer(stage) == text
 
 
 async def test_a_custom_server_without_its_model_is_a_condition(stage: Stage) -> None:
     apply(stage, model={"uri": "pvc://models/nowhere"})
-    await stage.wait_until(
-        lambda view: view.condition("ModelReady").get("status") == "False",
-        "theirs", within_s=60, what="ModelReady=False",
-    )  # fmt: skip
-    assert (await stage.view("theirs")).condition("ModelReady")["reason"] == "ModelNotFound"
+    await stage.wait_for_reason("theirs", "ModelNotFound", kind="ModelReady", within_s=60)
+    assert (await stage.view("theirs")).condition("ModelReady")["status"] == "False"

@@ -34,10 +34,8 @@ async def test_explained_recorded_and_replayed(stage: Stage, tmp_path: Path) -> 
         load.set_clients(24)
         await stage.wait_until(
             lambda view: view.scaling.get("desiredReplicas", 1) > 1,
-            SERVICE,
-            within_s=60,
-            what="a second engine",
-        )
+            SERVICE, within_s=60, what="a second engine",
+        )  # fmt: skip
         why = await penstock(stage, "explain", SERVICE)
         assert "What would change the number:" in why
         assert "KV demand" in why

@@ -57,10 +57,8 @@ async def test_sized_explained_recorded_replayed_and_remembered(
         crowd.set_clients(40)
         took_s = await stage.wait_until(
             lambda view: view.scaling.get("desiredReplicas", 1) > 1,
-            SERVICE,
-            within_s=60,
-            what="a decision",
-        )
+            SERVICE, within_s=60, what="a decision",
+        )  # fmt: skip
         crowd.set_clients(0)
         load.set_clients(4)  # enough to learn from, and the processor is free for the second engine
         await stage.wait_until(

@@ -56,9 +56,7 @@ async def test_a_converged_service_is_not_written_to(stage: Stage) -> None:
     stage.kubectl("apply", "-f", str(EXAMPLE))
     await stage.wait_until(
         lambda view: view.scaling.get("desiredReplicas") == 1,
-        "chat",
-        within_s=120,
-        what="a decision",
-    )
+        "chat", within_s=120, what="a decision",
+    )  # fmt: skip
     await asyncio.sleep(4)
     assert await writes_while_quiet(stage, "chat", seconds=10) == []

@@ -106,9 +106,6 @@ async def test_a_name_that_is_served_already_is_refused_to_the_younger(stage: St
     await stage.wait_for_engines("first", 1, within_s=60)
     spec = {"model": {"uri": "pvc://models/penstock-tiny", "name": "first"}}
     stage.apply(service_manifest("second", spec))
-    await stage.wait_until(
-        lambda view: view.condition("Ready").get("reason") == "ModelNameInUse",
-        "second", within_s=30, what="ModelNameInUse",
-    )  # fmt: skip
+    await stage.wait_for_reason("second", "ModelNameInUse", within_s=30)
     stage.kubectl("delete", "psvc", "first")
     await stage.wait_until_ready("second", within_s=60)

@@ -37,10 +37,7 @@ async def test_a_claim_serves_and_a_folder_of_the_node_is_refused_in_words(
     folder = service("folder", f"file://{models}/penstock-tiny")
     stage.apply(service("claim"), folder, namespace=namespace)
     await stage.wait_until_ready("claim", within_s=60, namespace=namespace)
-    await stage.wait_until(
-        lambda view: view.condition("Ready").get("reason") == "PodForbidden",
-        "folder", within_s=20, what="PodForbidden", namespace=namespace,
-    )  # fmt: skip
+    await stage.wait_for_reason("folder", "PodForbidden", within_s=20, namespace=namespace)
     message = (await stage.view("folder", namespace)).condition("Ready")["message"]
     print(message)
     assert "restricted" in message
@@ -60,10 +57,7 @@ async def test_a_quota_that_allows_no_engine_is_a_condition(stage: Stage, namesp
         "spec": {"hard": {"limits.memory": "512Mi"}},
     }  # fmt: skip
     stage.apply(quota, service("big"), namespace=namespace)
-    await stage.wait_until(
-        lambda view: view.condition("Ready").get("reason") == "FailedCreate",
-        "big", within_s=30, what="FailedCreate", namespace=namespace,
-    )  # fmt: skip
+    await stage.wait_for_reason("big", "FailedCreate", within_s=30, namespace=namespace)
     message = (await stage.view("big", namespace)).condition("Ready")["message"]
     print(message)
     assert "exceeded quota" in message

@@ -151,10 +151,7 @@ async def wait_for_a_template(stage: Stage, model: Object) -> None:
     template = {"configMapKeyRef": {"name": "nowhere", "key": "chat.jinja"}}
     spec = {"model": model, "engine": {"parsers": {"chatTemplate": template}}}
     stage.apply(manifest("InferenceService", TEMPLATED, spec))
-    await stage.wait_until(
-        lambda view: view.condition("ModelReady").get("reason") == "FailedMount",
-        TEMPLATED, within_s=60, what="the missing ConfigMap in ModelReady",
-    )  # fmt: skip
+    await stage.wait_for_reason(TEMPLATED, "FailedMount", kind="ModelReady", within_s=60)
     stage.kubectl("delete", f"psvc/{TEMPLATED}", "--cascade=foreground")
 
 
@@ -164,10 +161,7 @@ async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, float, 
     load.set_clients(4)
     await asyncio.sleep(3)
     stage.patch(NAME, {"engine": {"maxModelLen": 768}})
-    await stage.wait_until(
-        lambda view: view.status["rollout"]["phase"] == "Waiting",
-        NAME, within_s=90, what="pods that wait for a person",
-    )  # fmt: skip
+    await stage.wait_for_phase(NAME, "Waiting", within_s=90)
     held: list[Object] = (await stage.view(NAME)).status["traffic"]
     asked_s = monotonic()
     code, said = await stage.rollout("promote", NAME)
@@ -214,7 +208,7 @@ async def try_twice(stage: Stage, workload: Workload) -> tuple[Object, Object]:
     Returns the rollout status at the end of each.
     """
     stage.patch(NAME, {"rollout": evaluated(needed=8), "engine": {"seed": 5}})
-    failed = await until_it_is(stage, "Rejected")
+    failed = await stage.wait_for_phase(NAME, "Rejected", within_s=120)
     stage.patch(NAME, {"rollout": evaluated(needed=7)})
     code, said = await stage.rollout("resume", NAME)
     assert code == 0, said
@@ -222,18 +216,9 @@ async def try_twice(stage: Stage, workload: Workload) -> tuple[Object, Object]:
         stage.cluster.gateway_url, replace(workload, max_tokens=8, think_s=0.3)
     ) as load:
         load.set_clients(3)
-        passed = await until_it_is(stage, "Stable")
+        passed = await stage.wait_for_phase(NAME, "Stable", within_s=120)
         await load.finish()
     return failed, passed
-
-
-async def until_it_is(stage: Stage, phase: str) -> Object:
-    await stage.wait_until(
-        lambda view: view.status["rollout"]["phase"] == phase,
-        NAME, within_s=120, what=f"a rollout that is {phase}",
-    )  # fmt: skip
-    rollout: Object = (await stage.view(NAME)).status["rollout"]
-    return rollout
 
 
 async def revisions_with_children(stage: Stage) -> set[str]:

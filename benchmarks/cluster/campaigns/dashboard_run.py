@@ -144,18 +144,11 @@ async def _rollout(stage: Stage) -> None:
         within_s=START_TIMEOUT_S, what="a canary beside its control",
     )  # fmt: skip
     try:
-        await _wait_until_rejected(stage, within_s=JUDGING_S)
+        await stage.wait_for_phase(CHAT, "Rejected", within_s=JUDGING_S)
     except TimeoutError:
         code, said = await stage.rollout("abort", CHAT)
         assert code == 0, said
-        await _wait_until_rejected(stage, within_s=START_TIMEOUT_S)
-
-
-async def _wait_until_rejected(stage: Stage, *, within_s: float) -> None:
-    await stage.wait_until(
-        lambda view: view.status["rollout"]["phase"] == "Rejected", CHAT,
-        within_s=within_s, what="the rejection of the canary",
-    )  # fmt: skip
+        await stage.wait_for_phase(CHAT, "Rejected", within_s=START_TIMEOUT_S)
 
 
 async def _kill(stage: Stage, load: Load) -> None:

@@ -143,6 +143,24 @@ class Stage:
             name, within_s=within_s, what=f"{name} is Ready", namespace=namespace,
         )  # fmt: skip
 
+    async def wait_for_reason(
+        self, name: str, reason: str, *, kind: str = "Ready", within_s: float, namespace: str = "default"
+    ) -> float:  # fmt: skip
+        """Wait until a condition has this reason, and return the seconds. Raises TimeoutError."""
+        return await self.wait_until(
+            lambda view: view.condition(kind).get("reason") == reason,
+            name, within_s=within_s, what=f"{name} has {reason} in {kind}", namespace=namespace,
+        )  # fmt: skip
+
+    async def wait_for_phase(self, name: str, phase: str, *, within_s: float) -> Object:
+        """Wait until the rollout of a service is in a phase, and return its status. Raises TimeoutError."""
+        await self.wait_until(
+            lambda view: view.status["rollout"]["phase"] == phase,
+            name, within_s=within_s, what=f"the rollout of {name} is {phase}",
+        )  # fmt: skip
+        rollout: Object = (await self.view(name)).status["rollout"]
+        return rollout
+
     async def wait_for_engines(
         self, name: str, number: int, *, within_s: float, namespace: str = "default"
     ) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from tests.support.http_server import served
 
 from penstock.clients.kubernetes.rest_client import SocketTracker
 from penstock.local.cluster import Cluster
@@ -60,9 +61,6 @@ class KillingProxy:
     async def listening(self) -> AsyncIterator[str]:
         app = web.Application(client_max_size=16 * 2**20)
         app.router.add_route("*", "/{tail:.*}", self._handle)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
         # Watches of killed operators are not read to their end.
         sockets = SocketTracker()
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls, socket_factory=sockets.create)
@@ -71,8 +69,7 @@ class KillingProxy:
             made = aiohttp.ClientSession(connector=connector)
             self._session = await stack.enter_async_context(made)
             stack.push_async_callback(self._cancel_forwarding)
-            stack.push_async_callback(runner.cleanup)
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+            yield f"http://{await stack.enter_async_context(served(app))}"
 
     async def _cancel_forwarding(self) -> None:
         """End the watches of killed operators: the server no longer knows their connections."""

@@ -171,9 +171,6 @@ async def campaign(
                 spec = service(name, rollout)["spec"]
                 patch = json.dumps([{"op": "replace", "path": "/spec", "value": spec}])
                 stage.kubectl("patch", "psvc", name, "--type=json", "-p", patch)
-                await stage.wait_until(
-                    lambda view: view.status["rollout"]["phase"] == "Stable",
-                    name, within_s=60, what="the old spec again",
-                )  # fmt: skip
+                await stage.wait_for_phase(name, "Stable", within_s=60)
         await load.finish()
     return endings
