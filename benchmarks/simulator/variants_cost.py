@@ -21,16 +21,8 @@ from rich.table import Table
 from penstock.sim import scenario
 from penstock.sim.report import Estimate, Summary, summaries_of
 from penstock.sim.run import run
-from penstock.sim.scenario import Scenario
 
 OURS = "penstock"
-
-
-def alone(whole: Scenario, variant: int) -> Scenario:
-    """Copy of a scenario with a single variant of its service."""
-    [service] = whole.services
-    only = service.model_copy(update={"variants": (service.variants[variant],)})
-    return whole.model_copy(update={"services": (only,)})
 
 
 def main() -> None:
@@ -40,8 +32,9 @@ def main() -> None:
     whole = scenario.load(args.scenario)
     [service] = whole.services
     choices = {("all", OURS): whole}
-    for index, variant in enumerate(service.variants):
-        choices[(f"{variant.name} alone", OURS)] = alone(whole, index)
+    for variant, alone in zip(service.variants, service.alone, strict=True):
+        only = whole.model_copy(update={"services": (alone,)})
+        choices[(f"{variant.name} alone", OURS)] = only
     for policy in args.others:
         choices[("all", policy)] = whole
     table = Table("variants", "rule", "attainment", "cost", "saved by the mix", "moves")

@@ -63,18 +63,14 @@ def test_limited(behavior, current, wanted, changes, replicas):
     assert limited(behavior, current, wanted, stamped, NOW) == replicas
 
 
-@pytest.mark.parametrize(
-    ("select", "up", "down"),
-    [("Max", 14, 5), ("Min", 11, 9), ("Disabled", 10, 10)],
-)
-def test_select_policy(select, up, down):
+def test_the_policy_that_allows_most_is_selected():
     """Policies of 4 replicas and 10 % (11 up), of 1 replica and 50 % (5 down)."""
     behavior = Behavior(
-        Direction((Policy("Pods", 4, 60), Policy("Percent", 10, 60)), 0, select),
-        Direction((Policy("Pods", 1, 60), Policy("Percent", 50, 60)), 0, select),
+        Direction((Policy("Pods", 4, 60), Policy("Percent", 10, 60)), 0),
+        Direction((Policy("Pods", 1, 60), Policy("Percent", 50, 60)), 0),
     )
-    assert limited(behavior, 10, 100, (), NOW) == up
-    assert limited(behavior, 10, 0, (), NOW) == down
+    assert limited(behavior, 10, 100, (), NOW) == 14
+    assert limited(behavior, 10, 0, (), NOW) == 5
 
 
 def test_percents_round_away_from_standing_still_up_and_down_to_it():

@@ -10,7 +10,7 @@ from penstock.sim.run import Run
 from penstock.sim.service import Service
 
 BIN_S = 30.0
-COLorS = {"waiting": "#bab0ac", "starting": "#f2cf5b", "ready": "#4c78a8", "draining": "#b07aa1"}
+COLORS = {"waiting": "#bab0ac", "starting": "#f2cf5b", "ready": "#4c78a8", "draining": "#b07aa1"}
 
 
 def draw(run: Run, path: Path) -> None:
@@ -53,14 +53,11 @@ def _replicas(axes: Any, service: Service, duration_s: float) -> None:
     census = service.fleet.census
     census = [c for c in census if c.at_s <= duration_s]
     at = [c.at_s for c in census] + [duration_s]
-    layers = [
-        [getattr(c, state) for c in census]
-        for state in ("ready", "draining", "starting", "waiting")
-    ]
     names = ["ready", "draining", "starting", "waiting"]
+    layers = [[getattr(c, state) for c in census] for state in names]
     axes.stackplot(
         at, [[*layer, layer[-1]] for layer in layers], step="post", labels=names,
-        colors=[COLorS[name] for name in names], alpha=0.8,
+        colors=[COLORS[name] for name in names], alpha=0.8,
     )  # fmt: skip
     axes.set_ylabel("replicas")
     axes.legend(loc="upper right")

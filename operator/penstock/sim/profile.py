@@ -10,7 +10,6 @@ the rows, each with its source.
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from math import log
 from pathlib import Path
 
 import yaml
@@ -72,10 +71,6 @@ class StartUp(Record):
         phases = ("image_s", "weights_s", "warm_up_s")
         return self.model_copy(update={p: getattr(self, p) * factor for p in phases})
 
-    @property
-    def sigma(self) -> float:
-        return log(self.spread)
-
 
 class Profile(Record):
     """Engine profile. gpus: per replica. gpu_hour_price: of one GPU, in the currency of the source.
@@ -127,17 +122,17 @@ def profiles() -> Mapping[str, Profile]:
 
 @cache
 def profile(wanted: str) -> Profile:
-    """Profile by shipped name, or from a YAML file that `penstock calibrate` wrote.
-
-    Raises OSError, yaml.YAMLError or ValueError.
-    """
+    """Profile by shipped name, or from a YAML file that `penstock calibrate` wrote. Raises ValueError."""
     if wanted in profiles():
         return profiles()[wanted]
     if not wanted.endswith((".yaml", ".yml")):
         raise ValueError(
             f"no profile {wanted!r}; there are: {', '.join(profiles())}, or the path of a .yaml file"
         )
-    found = _read(Path(wanted).read_text())
+    try:
+        found = _read(Path(wanted).read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ValueError(f"profile {wanted}: {error}") from error
     if len(found) != 1:
         raise ValueError(f"{wanted} holds {len(found)} profiles; leave the one that is meant")
     return next(iter(found.values()))

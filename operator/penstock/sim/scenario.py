@@ -76,10 +76,7 @@ class Service(Record):
         if bool(self.profile) == bool(self.variants):
             raise ValueError("a service has either a profile or variants")
         for name in [self.profile] if self.profile else [v.profile for v in self.variants]:
-            try:
-                profile(name)
-            except (OSError, yaml.YAMLError) as error:
-                raise ValueError(f"profile {name}: {error}") from error
+            profile(name)
         if self.min_replicas > self.max_replicas:
             raise ValueError("min_replicas must not be above max_replicas")
         if len({v.name for v in self.variants}) < len(self.variants):

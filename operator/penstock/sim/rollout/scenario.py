@@ -1,13 +1,11 @@
 """Scenario of simulated canaries: traffic, distribution of latencies, effect of the new revision."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 # lognormal: independent requests. heavy: the same with the tails of Student's t with 4 degrees of freedom.
 # queue: each pod is a queue under a load that varies in time, so neighboring requests are correlated.
 Latency = Literal["lognormal", "heavy", "queue"]
-
-NAMES = ("ttft", "tpot", "service", "errors", "output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +25,12 @@ class Effect:
     @classmethod
     def parse(cls, text: str) -> "Effect":
         """Parse `ttft=1.2,errors=0.02`; "" is no effect. Raises ValueError."""
+        names = [each.name for each in fields(cls)]
         values: dict[str, float] = {}
         for part in filter(None, text.split(",")):
             name, found, value = part.partition("=")
-            if not found or name not in NAMES:
-                raise ValueError(f"{part!r} is not one of {'=, '.join(NAMES)}= a number")
+            if not found or name not in names:
+                raise ValueError(f"{part!r} is not one of {'=, '.join(names)}= a number")
             values[name] = float(value)
         return cls(**values)
 

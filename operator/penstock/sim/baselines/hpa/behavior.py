@@ -20,11 +20,13 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """Behavior in one direction. window_s: stabilization window over recommendations."""
+    """Behavior in one direction, by the policy that allows most.
+
+    window_s: stabilization window over recommendations.
+    """
 
     policies: tuple[Policy, ...]
     window_s: float
-    select: Literal["Max", "Min", "Disabled"] = "Max"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +74,11 @@ def limited(
 def _limit(
     side: Direction, current: int, changes: tuple[Stamped, ...], now_s: float, sign: int
 ) -> int:
-    if side.select == "Disabled":
-        return current
     ends = []
     for policy in side.policies:
         start = current - sum(_in_window(changes, now_s, policy.period_s))
         ends.append(_end(policy, start, sign))
-    farthest = side.select == "Max"
-    return max(ends) if farthest == (sign > 0) else min(ends)
+    return max(ends) if sign > 0 else min(ends)
 
 
 def _end(policy: Policy, start: int, sign: int) -> int:
