@@ -5,7 +5,6 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sim_baselines.engine_profile import PROFILE
 
 from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.rule import Bounds
@@ -18,15 +17,18 @@ from penstock.core.scaling.signals import (
 )
 from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.oracle import Oracle
-from penstock.sim.baselines.registry import PUBLISHED, build
+from penstock.sim.baselines.registry import PUBLISHED
+from penstock.sim.policies import Future, make
+from penstock.sim.profile import profile
 
 SUMS_MISSING_AS_ZERO = {"keda-queue-guard", "llmd-token-aware", "llmd-slo-aware-measured"}
 KNOWS_ANYWAY = {"static"}
 LOST = Missing("somebody", "timed out")
+FUTURE = Future((), profile("llama-3.1-8b-a100"), Objectives(3.0, 0.1), Bounds(1, 8), 900.0)
 
 
 def rules():
-    made = {name: build(name, PROFILE) for name in PUBLISHED}
+    made = {name: make(name, {}, FUTURE) for name in PUBLISHED}
     return {**made, "oracle": Oracle(((0.0, 3), (300.0, 6)), 60.0)}
 
 
@@ -111,7 +113,7 @@ def test_fifteen_minutes_without_any_reading(name):
 
 
 def test_unknown_names_and_knobs_are_refused():
-    with pytest.raises(ValueError, match=r"no rule 'hpa'; there are .*static, "):
-        build("hpa", PROFILE)
-    with pytest.raises(TypeError, match="tarjet"):
-        build("hpa-kv", PROFILE, tarjet=1.0)
+    with pytest.raises(ValueError, match=r"no policy 'hpa'; there are: .*static"):
+        make("hpa", {}, FUTURE)
+    with pytest.raises(ValueError, match="has no knob 'tarjet'"):
+        make("hpa-kv", {"tarjet": "1"}, FUTURE)

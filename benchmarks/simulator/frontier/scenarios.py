@@ -14,8 +14,8 @@ from typing import Literal
 
 from penstock.core.routing.admission import Policy
 from penstock.core.scaling.learned.capacity import EngineLimits, Mix, capacity
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.sim import policies, scenario
+from penstock.sim.baselines.registry import iteration_model
 from penstock.sim.scenario import Scenario, Service
 from penstock.sim.traces.read import requests_of
 from penstock.sim.traces.source import Format, Trace
@@ -169,9 +169,8 @@ def replicas_needed(service: Service, seed: int) -> float:
     prompt = sum(r.prompt_tokens for r in requests) / count
     output = sum(r.output_tokens for r in requests) / count
     engine = policies.engine_profile(service.engine)
-    model = IterationModel(
-        engine.base_s, engine.prefill_token_s, engine.sequence_s, engine.kv_token_s
-    )
     limits = EngineLimits(engine.kv_capacity_tokens, engine.max_sequences)
-    found = capacity(model, Mix(prompt, prompt, output), limits, service.objectives)
+    found = capacity(
+        iteration_model(engine), Mix(prompt, prompt, output), limits, service.objectives
+    )
     return count / FIRST_S / found.rate

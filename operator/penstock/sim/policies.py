@@ -8,13 +8,12 @@ from typing import Any
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.engine_profile import EngineProfile
 from penstock.core.scaling.learned.capacity import EngineLimits, Mix, capacity
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.variants.cheapest import Offer
 from penstock.core.scaling.variants.mixed import Variant
 from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.oracle import Oracle, oracle_of
-from penstock.sim.baselines.registry import PUBLISHED, AnyRule, Knob
+from penstock.sim.baselines.registry import PUBLISHED, AnyRule, Knob, iteration_model, parse_knob
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request
 
@@ -36,7 +35,7 @@ class Future:
 def oracle(future: Future, share: float = 1.0, cut_s: float = 60.0) -> Oracle:
     """Clairvoyant rule. share: used fraction of a replica's capacity. It does not know prefix-cache hits."""
     engine = engine_profile(future.profile)
-    model = _model(engine)
+    model = iteration_model(engine)
     limits = EngineLimits(engine.kv_capacity_tokens, engine.max_sequences)
     demand = []
     for request in future.requests:
@@ -85,7 +84,9 @@ def parse(name: str, knobs: Mapping[str, str]) -> dict[str, Knob]:
     if name not in (known := policies()):
         raise ValueError(f"no policy {name!r}; there are: {', '.join(sorted(known))}")
     defaults = knobs_of(name)
-    values = {knob: _parsed(name, defaults, knob, text) for knob, text in knobs.items()}
+    if unknown := [knob for knob in knobs if knob not in defaults]:
+        raise ValueError(f"policy {name} has no knob {unknown[0]!r}; it has: {', '.join(defaults)}")
+    values = {knob: parse_knob(text) for knob, text in knobs.items()}
     if missing := [knob for knob, text in defaults.items() if not text and knob not in values]:
         raise ValueError(f"policy {name} needs the knob {', '.join(missing)}")
     return values
@@ -94,14 +95,8 @@ def parse(name: str, knobs: Mapping[str, str]) -> dict[str, Knob]:
 def _variants(future: Future) -> Iterator[Variant]:
     """Variants with the iteration model that `penstock calibrate` would measure."""
     for offer in future.offers:
-        prior = _model(engine_profile(future.profiles[offer.name]))
+        prior = iteration_model(engine_profile(future.profiles[offer.name]))
         yield Variant(offer.name, prior, offer.price_per_hour, offer.least, offer.most)
-
-
-def _model(engine: EngineProfile) -> IterationModel:
-    return IterationModel(
-        engine.base_s, engine.prefill_token_s, engine.sequence_s, engine.kv_token_s
-    )
 
 
 def engine_profile(profile: Profile) -> EngineProfile:
@@ -116,16 +111,3 @@ def engine_profile(profile: Profile) -> EngineProfile:
         max_sequences=profile.max_num_seqs,
         kv_capacity_tokens=profile.kv_tokens,
     )
-
-
-def _parsed(name: str, defaults: Mapping[str, str], knob: str, text: str) -> Knob:
-    if knob not in defaults:
-        raise ValueError(f"policy {name} has no knob {knob!r}; it has: {', '.join(defaults)}")
-    if text in ("true", "false"):
-        return text == "true"
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text

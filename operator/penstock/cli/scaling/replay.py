@@ -1,6 +1,5 @@
 """`penstock replay`: repeats recorded scaling decisions, with the same rule or another."""
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,7 +35,8 @@ def command(
         if not _check(recording):
             raise typer.Exit(1)
         if policy or param:
-            knobs = dict(_knob(text) for text in param or [])
+            texts = dict(registry.split_knob(text) for text in param or [])
+            knobs = {name: registry.parse_knob(text) for name, text in texts.items()}
             _compare(recording, policy or _recorded_rule(recording), knobs)
     except DecodeError as error:
         typer.echo(f"penstock replay: {file} cannot be replayed: {error}", err=True)
@@ -114,16 +114,3 @@ def _rule(recording: Recording, policy: str, knobs: dict[str, Any]) -> tuple[Rul
 
 def _recorded_rule(recording: Recording) -> str:
     return KV if isinstance(recording.header.settings, KvSettings) else OBJECTIVES
-
-
-def _knob(text: str) -> tuple[str, registry.Knob]:
-    name, is_given, value = text.partition("=")
-    if not is_given:
-        raise ValueError(f"--param {text!r} is not of the form name=value")
-    name = name.strip().replace("-", "_")
-    if value in ("true", "false"):
-        return name, value == "true"
-    for number in (int, float):
-        with contextlib.suppress(ValueError):
-            return name, number(value)
-    return name, value

@@ -18,6 +18,7 @@ from penstock.core.routing.admission import Policy
 from penstock.sim import campaign, policies, scenario
 from penstock.sim.adapters import run as adapter_run
 from penstock.sim.adapters.scenario import AdapterScenario
+from penstock.sim.baselines.registry import split_knob
 from penstock.sim.campaign import Campaign
 from penstock.sim.capacity import sustained_rps
 from penstock.sim.profile import profiles
@@ -144,7 +145,7 @@ def command(
             profile=profile, startup_s=startup_s, ttft_s=ttft_s, tpot_s=tpot_s,
             min_replicas=min_replicas, max_replicas=max_replicas, admission=admission,
         )  # fmt: skip
-        knobs = dict(_knob(text) for text in param or [])
+        knobs = dict(split_knob(text) for text in param or [])
         policies.parse(policy, knobs)
         if check:
             return
@@ -218,13 +219,6 @@ def _traced(
     }
     service = {"profile": "llama-3.1-8b-h100", "ttft_s": 2.0, "tpot_s": 0.1, "workload": workload}
     return {"name": path.stem, "duration_s": duration_s, "services": [service]}
-
-
-def _knob(text: str) -> tuple[str, str]:
-    name, is_given, value = text.partition("=")
-    if not is_given:
-        raise ValueError(f"--param {text!r} is not of the form name=value")
-    return name.strip().replace("-", "_"), value.strip()
 
 
 def _print(outcome: Campaign, wall_s: float) -> None:

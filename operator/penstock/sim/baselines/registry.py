@@ -4,6 +4,7 @@ The oracle is not in this table, because it is built from the future arrivals.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -23,6 +24,23 @@ from penstock.sim.baselines.static import Static
 Knob: TypeAlias = float | str | bool
 Knobs: TypeAlias = dict[str, Knob]
 AnyRule: TypeAlias = Rule[Any]
+
+
+def split_knob(text: str) -> tuple[str, str]:
+    """Split `name=value` of --param. Raises ValueError."""
+    name, is_given, value = text.partition("=")
+    if not is_given:
+        raise ValueError(f"--param {text!r} is not of the form name=value")
+    return name.strip().replace("-", "_"), value.strip()
+
+
+def parse_knob(value: str) -> Knob:
+    if value in ("true", "false"):
+        return value == "true"
+    for number in (int, float):
+        with suppress(ValueError):
+            return number(value)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +75,13 @@ def dynamo(
     )
 
 
+def iteration_model(profile: EngineProfile) -> IterationModel:
+    """Model of the iteration times of a profile, as the scaling rule by objectives has it."""
+    return IterationModel(
+        profile.base_s, profile.prefill_token_s, profile.sequence_s, profile.kv_token_s
+    )
+
+
 # Source of the default knobs.
 OURS = ObjectivesRule(prior=IterationModel(0.01, 0.0, 0.0, 0.0))
 
@@ -68,11 +93,8 @@ def penstock(
     startup_s: float = OURS.startup_s,
 ) -> ObjectivesRule:
     """Penstock's rule with an engine profile as `penstock calibrate` measures it."""
-    prior = IterationModel(
-        profile.base_s, profile.prefill_token_s, profile.sequence_s, profile.kv_token_s
-    )
     return ObjectivesRule(
-        prior=prior,
+        prior=iteration_model(profile),
         startup_s=startup_s,
         max_num_seqs=profile.max_sequences,
         loss=loss,
@@ -93,10 +115,3 @@ PUBLISHED: Mapping[str, Published] = {
     "dynamo": Published(dynamo, takes_profile=True),
 }
 """All rules, in the order of the tables."""
-
-
-def build(name: str, profile: EngineProfile, **knobs: Knob) -> AnyRule:
-    """Build a rule by name. Raises ValueError for an unknown name."""
-    if name not in PUBLISHED:
-        raise ValueError(f"no rule {name!r}; there are {', '.join(PUBLISHED)}")
-    return PUBLISHED[name].build(profile, **knobs)
