@@ -27,7 +27,6 @@ from rich.table import Table
 from penstock.sim import policies, scenario
 from penstock.sim.baselines.registry import PUBLISHED
 from penstock.sim.faults import Blackout, Frozen
-from penstock.sim.policies import Future
 from penstock.sim.report import changes, summarize
 from penstock.sim.run import Run
 from penstock.sim.scenario import Scenario
@@ -71,9 +70,8 @@ def recovery_s(service: Service, since_s: float) -> float:
 
 def overshoot(service: Service, chosen: Scenario) -> float:
     spec = service.spec
-    asked = service.gateway.requests
-    future = Future(asked, spec.engine, spec.objectives, spec.bounds, chosen.duration_s)
-    needed = max(count for _, count in policies.oracle(future, FULL).needed)
+    arrived = service.gateway.requests
+    needed = max(count for _, count in policies.oracle(spec, arrived, FULL).needed)
     most = max(c.held for c in service.fleet.census if c.at_s <= chosen.duration_s)
     return most - min(max(needed, spec.min_replicas), spec.max_replicas)
 

@@ -18,17 +18,20 @@ from penstock.core.scaling.signals import (
 from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.oracle import Oracle
 from penstock.sim.baselines.registry import PUBLISHED
-from penstock.sim.policies import Future, make
-from penstock.sim.profile import profile
+from penstock.sim.policies import make
+from penstock.sim.scenario import Service
 
 SUMS_MISSING_AS_ZERO = {"keda-queue-guard", "llmd-token-aware", "llmd-slo-aware-measured"}
 KNOWS_ANYWAY = {"static"}
 LOST = Missing("somebody", "timed out")
-FUTURE = Future((), profile("llama-3.1-8b-a100"), Objectives(3.0, 0.1), Bounds(1, 8), 900.0)
+SERVICE = Service.model_validate({
+    "profile": "llama-3.1-8b-a100", "ttft_s": 3.0,
+    "workload": {"kind": "trace", "path": "none", "format": "azure"},
+})  # fmt: skip
 
 
 def rules():
-    made = {name: make(name, {}, FUTURE) for name in PUBLISHED}
+    made = {name: make(name, {}, SERVICE, ()) for name in PUBLISHED}
     return {**made, "oracle": Oracle(((0.0, 3), (300.0, 6)), 60.0)}
 
 
@@ -114,6 +117,6 @@ def test_fifteen_minutes_without_any_reading(name):
 
 def test_unknown_names_and_knobs_are_refused():
     with pytest.raises(ValueError, match=r"no policy 'hpa'; there are: .*static"):
-        make("hpa", {}, FUTURE)
+        make("hpa", {}, SERVICE, ())
     with pytest.raises(ValueError, match="has no knob 'tarjet'"):
-        make("hpa-kv", {"tarjet": "1"}, FUTURE)
+        make("hpa-kv", {"tarjet": "1"}, SERVICE, ())

@@ -2,51 +2,43 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.engine_profile import EngineProfile
 from penstock.core.scaling.learned.capacity import EngineLimits, Mix, capacity
-from penstock.core.scaling.rule import Bounds
-from penstock.core.scaling.variants.cheapest import Offer
 from penstock.core.scaling.variants.mixed import Variant
-from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.oracle import Oracle, oracle_of
 from penstock.sim.baselines.registry import PUBLISHED, AnyRule, Knob, iteration_model, parse_knob
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request
+from penstock.sim.scenario import Service
+
+# Parameters of a rule's factory that are no knobs.
+GIVEN = ("profile", "service", "requests")
 
 
-@dataclass(frozen=True, slots=True)
-class Future:
-    """Input of the clairvoyant rule."""
+def oracle(
+    service: Service, requests: Sequence[Request], share: float = 1.0, cut_s: float = 60.0
+) -> Oracle:
+    """Clairvoyant rule. share: used fraction of a replica's capacity. It does not know prefix-cache hits.
 
-    requests: Sequence[Request]  # all arrivals, in order; empty for a closed loop
-    profile: Profile
-    objectives: Objectives
-    bounds: Bounds
-    duration_s: float
-    # profiles, offers: by variant, for rules that choose among variants
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
-    offers: tuple[Offer, ...] = ()
-
-
-def oracle(future: Future, share: float = 1.0, cut_s: float = 60.0) -> Oracle:
-    """Clairvoyant rule. share: used fraction of a replica's capacity. It does not know prefix-cache hits."""
-    engine = engine_profile(future.profile)
+    requests: all arrivals, in order; empty for a closed loop.
+    """
+    engine = engine_profile(service.engine)
     model = iteration_model(engine)
     limits = EngineLimits(engine.kv_capacity_tokens, engine.max_sequences)
     demand = []
-    for request in future.requests:
+    for request in requests:
         mix = Mix(request.prompt_tokens, request.prompt_tokens, request.output_tokens)
-        alone = capacity(model, mix, limits, future.objectives)
+        alone = capacity(model, mix, limits, service.objectives)
         demand.append((request.arrival_s, 1 / (share * alone.rate)))
-    return oracle_of(demand, future.profile.start_up.median_s, cut_s)
+    return oracle_of(demand, service.engine.start_up.median_s, cut_s)
 
 
 def policies() -> dict[str, Callable[..., AnyRule]]:
-    """Map each name to the rule's factory. Its parameters are the knobs, except `profile` and `future`."""
+    """Map each name to the rule's factory. Its parameters are the knobs, except those of GIVEN."""
     return {**{name: published.make for name, published in PUBLISHED.items()}, "oracle": oracle}
 
 
@@ -61,21 +53,22 @@ def knobs_of(name: str) -> dict[str, str]:
 def defaults_of(name: str) -> dict[str, Any]:
     """Map each knob of a rule to its default; `inspect.Parameter.empty` if it has none."""
     parameters = inspect.signature(policies()[name]).parameters.values()
-    return {
-        p.name: p.default
-        for p in parameters
-        if p.name not in ("profile", "future") and p.default is not None
-    }
+    return {p.name: p.default for p in parameters if p.name not in GIVEN and p.default is not None}
 
 
-def make(name: str, knobs: Mapping[str, str], future: Future) -> AnyRule:
-    """Build a rule. Raises ValueError for an unknown rule, an unknown knob, or a missing one."""
+def make(
+    name: str, knobs: Mapping[str, str], service: Service, requests: Sequence[Request]
+) -> AnyRule:
+    """Build a rule. Raises ValueError for an unknown rule, an unknown knob, or a missing one.
+
+    requests: all arrivals, for the oracle; empty for a closed loop.
+    """
     values = parse(name, knobs)
     if name == "oracle":
-        return policies()[name](future, **values)
-    rule = PUBLISHED[name].build(engine_profile(future.profile), **values)
-    if isinstance(rule, ObjectivesRule) and len(future.offers) > 1:
-        return replace(rule, variants=tuple(_variants(future)))
+        return policies()[name](service, requests, **values)
+    rule = PUBLISHED[name].build(engine_profile(service.engine), **values)
+    if isinstance(rule, ObjectivesRule) and len(service.offers) > 1:
+        return replace(rule, variants=tuple(_variants(service)))
     return rule
 
 
@@ -92,10 +85,10 @@ def parse(name: str, knobs: Mapping[str, str]) -> dict[str, Knob]:
     return values
 
 
-def _variants(future: Future) -> Iterator[Variant]:
+def _variants(service: Service) -> Iterator[Variant]:
     """Variants with the iteration model that `penstock calibrate` would measure."""
-    for offer in future.offers:
-        prior = iteration_model(engine_profile(future.profiles[offer.name]))
+    for offer in service.offers:
+        prior = iteration_model(engine_profile(service.engines[offer.name]))
         yield Variant(offer.name, prior, offer.price_per_hour, offer.least, offer.most)
 
 

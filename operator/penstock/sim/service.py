@@ -67,26 +67,14 @@ class Service:
             block_tokens,
         )
         self.metrics = Metrics(parent.metrics, clock, self.fleet, self.gateway, random("metrics"))
-        rule = self.rule = policies.make(policy, knobs, self._future())
+        known = () if self._users else self._planned
+        rule = self.rule = policies.make(policy, knobs, spec, known)
         self.scaler = Scaler(rule, spec.objectives, spec.bounds, clock, self.metrics, self.fleet)
         self.rollout: Rollout | None = None
         if spec.release is not None:
             self.rollout = Rollout(spec.release, spec.objectives, clock, self.fleet, self.gateway)
             self.scaler.ask = self.rollout.ask
         quota.waiting.append(self.fleet.schedule_waiting)
-
-    def _future(self) -> policies.Future:
-        """The planned requests and the engines, for clairvoyant rules."""
-        spec = self.spec
-        return policies.Future(
-            requests=() if self._users else self._planned,
-            profile=spec.engine,
-            objectives=spec.objectives,
-            bounds=spec.bounds,
-            duration_s=self._duration_s,
-            profiles=spec.engines,
-            offers=spec.offers,
-        )
 
     def begin(self) -> None:
         initial = self.spec.initial_replicas
