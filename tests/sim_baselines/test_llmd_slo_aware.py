@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.scaling.signals import Missing
 from penstock.core.spec.objectives import Objectives
-from penstock.sim.baselines.latency_tail import LatencyTail
+from penstock.sim.baselines.latency_tail import add_scrape, latency_ratio
 from penstock.sim.baselines.llmd_slo_aware import SloBand, llmd_slo_aware
 
 GOAL = Objectives(ttft_s=3.0, tpot_s=0.1)
@@ -30,41 +30,36 @@ GOAL = Objectives(ttft_s=3.0, tpot_s=0.1)
     ],
 )
 def test_formula(ratio, provisioned, ready, desired):
-    band = SloBand(LatencyTail(), 0.55, 0.40)
+    band = SloBand(0.55, 0.40, 45.0)
     assert band.desired(ratio, provisioned, ready) == desired
 
 
 def test_p90_over_a_minute_as_a_share_of_the_objective(gateway, engine, observe_pods, latencies):
-    tail = LatencyTail()
     scrapes = ()
     for now, slow in ((0, 100), (30, 100), (60, 110)):
         at = gateway(ttft_s=latencies(*[0.4] * (now // 3), *[9.0] * slow), tpot_s=latencies(0.05))
-        scrapes = tail.scraped(observe_pods(now, [engine()], gateway=at), scrapes)
+        scrapes = add_scrape(observe_pods(now, [engine()], gateway=at), scrapes)
     # Since 0: 20 of 0.4 s, 10 of 9 s. Rank 27 of 30 lies 7 / 10 into the bucket 3..10 s: 7.9 s.
-    assert tail.ratio(GOAL, scrapes, 60.0) == pytest.approx(7.9 / 3.0)
+    assert latency_ratio(GOAL, scrapes, 60.0) == pytest.approx(7.9 / 3.0)
 
 
 def test_no_traffic_and_a_lost_gateway_read_as_zero(gateway, engine, observe_pods, latencies):
-    tail = LatencyTail()
     at = gateway(ttft_s=latencies(9.0), tpot_s=latencies(0.2))
-    scrapes = tail.scraped(observe_pods(0, [engine()], gateway=at), ())
-    scrapes = tail.scraped(observe_pods(5, [engine()], gateway=at), scrapes)
-    assert tail.ratio(GOAL, scrapes, 5.0) == 0.0
-    scrapes = tail.scraped(
-        observe_pods(10, [engine()], gateway=Missing("gateway", "gone")), scrapes
-    )
-    assert tail.ratio(GOAL, scrapes, 10.0) == 0.0
+    scrapes = add_scrape(observe_pods(0, [engine()], gateway=at), ())
+    scrapes = add_scrape(observe_pods(5, [engine()], gateway=at), scrapes)
+    assert latency_ratio(GOAL, scrapes, 5.0) == 0.0
+    scrapes = add_scrape(observe_pods(10, [engine()], gateway=Missing("gateway", "gone")), scrapes)
+    assert latency_ratio(GOAL, scrapes, 10.0) == 0.0
 
 
 def test_engine_histograms_are_used_without_a_gateway(engine, observe_pods, latencies):
     """A new pod counts from its start, a removed pod not at all."""
-    tail = LatencyTail()
     old = engine(ttft_s=latencies(9.0), itl_s=latencies(0.05))
-    scrapes = tail.scraped(observe_pods(0, [old, old]), ())
+    scrapes = add_scrape(observe_pods(0, [old, old]), ())
     newer = replace(old, ttft_s=latencies(9.0, *[0.4] * 9), itl_s=latencies(0.05, 0.05))
-    scrapes = tail.scraped(observe_pods(5, [newer]), scrapes)
+    scrapes = add_scrape(observe_pods(5, [newer]), scrapes)
     # 9 of 0.1..0.5 s: rank 8.1 is 0.9 into it, 0.46 s; 0.05 s of 0..0.1: 0.09 s.
-    assert tail.ratio(GOAL, scrapes, 5.0) == pytest.approx(0.9)
+    assert latency_ratio(GOAL, scrapes, 5.0) == pytest.approx(0.9)
 
 
 def slow_after(gateway, engine, observe_pods, latencies, at_s):

@@ -20,45 +20,37 @@ class Scrape:
 Scrapes: TypeAlias = tuple[Scrape, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyTail:
-    """Quantile of latency over a window."""
+# Quantile of the latencies, and the window that it is taken over, in seconds.
+QUANTILE, WINDOW_S = 0.9, 60.0
 
-    quantile: float = 0.9
-    window_s: float = 60.0
 
-    def scraped(self, seen: Observation, past: Scrapes) -> Scrapes:
-        """Add a scrape. Nothing is added if the gateway cannot be scraped."""
-        now = seen.now_s
-        kept = tuple(s for s in past if s.at_s >= now - self.window_s - 1e-6)
-        counted = _counted(seen)
-        if counted is None:
-            return kept
-        return (*kept, Scrape(now, counted))
+def add_scrape(seen: Observation, past: Scrapes) -> Scrapes:
+    """Add a scrape. Nothing is added if the gateway cannot be scraped."""
+    kept = _in_window(past, seen.now_s)
+    counted = _counted(seen)
+    return kept if counted is None else (*kept, Scrape(seen.now_s, counted))
 
-    def ratio(self, objectives: Objectives, past: Scrapes, now_s: float) -> float:
-        """The worse of both ratios; 0 without traffic, and also after a lost scrape, as published."""
-        scrapes = [s for s in past if s.at_s >= now_s - self.window_s - 1e-6]
-        pair = self._measured(scrapes)
-        if pair is None:
-            return 0.0
-        return max(pair[0] / objectives.ttft_s, pair[1] / objectives.tpot_s)
 
-    def _measured(self, scrapes: list[Scrape]) -> tuple[float, float] | None:
-        if len(scrapes) < 2:
-            return None
-        first, last = scrapes[0].counted, scrapes[-1].counted
-        since = [
+def latency_ratio(objectives: Objectives, past: Scrapes, now_s: float) -> float:
+    """The worse of both ratios; 0 without traffic, and also after a lost scrape, as published."""
+    scrapes = _in_window(past, now_s)
+    if len(scrapes) < 2:
+        return 0.0
+    first, last = scrapes[0].counted, scrapes[-1].counted
+    ttft, tpot = (
+        _quantile(
             [
                 mine[k].increase_over(first[who][k] if who in first else None)
                 for who, mine in last.items()
             ]
-            for k in (0, 1)
-        ]
-        ttft, tpot = (_quantile(histograms, self.quantile) for histograms in since)
-        if ttft is None and tpot is None:
-            return None
-        return ttft or 0.0, tpot or 0.0
+        )
+        for k in (0, 1)
+    )
+    return max((ttft or 0.0) / objectives.ttft_s, (tpot or 0.0) / objectives.tpot_s)
+
+
+def _in_window(past: Scrapes, now_s: float) -> Scrapes:
+    return tuple(s for s in past if s.at_s >= now_s - WINDOW_S - 1e-6)
 
 
 def _counted(seen: Observation) -> dict[str, tuple[Histogram, Histogram]] | None:
@@ -70,10 +62,10 @@ def _counted(seen: Observation) -> dict[str, tuple[Histogram, Histogram]] | None
     return {name: (r.ttft_s, r.itl_s) for name, r in readings_by_pod(seen).items()}
 
 
-def _quantile(histograms: list[Histogram], q: float) -> float | None:
+def _quantile(histograms: list[Histogram]) -> float | None:
     if not histograms:
         return None
     whole = histograms[0]
     for more in histograms[1:]:
         whole = whole.plus(more)
-    return whole.quantile(q)
+    return whole.quantile(QUANTILE)

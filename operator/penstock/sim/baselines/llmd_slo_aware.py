@@ -14,13 +14,16 @@ from penstock.sim.baselines import rounding
 from penstock.sim.baselines.hpa.autoscaler import Activation, Hpa
 from penstock.sim.baselines.hpa.behavior import Behavior, Direction, Policy
 from penstock.sim.baselines.hpa.metric import AverageMetric
-from penstock.sim.baselines.latency_tail import LatencyTail, Scrapes
+from penstock.sim.baselines.latency_tail import Scrapes, add_scrape, latency_ratio
 from penstock.sim.baselines.window import Samples, added, mean
+
+# Limit of a recorded ratio, and the period of the recording rule, in seconds.
+CLAMP, RECORD_S = 2.0, 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class SloSeries:
-    """Series of the rule. recorded: clamped ratio of the recording rule, every record_s."""
+    """Series of the rule. recorded: clamped ratio of the recording rule, every RECORD_S."""
 
     scrapes: Scrapes = ()
     recorded: Samples = ()
@@ -36,7 +39,7 @@ def llmd_slo_aware(
     smoothing_s: float = 45,
 ) -> Hpa[SloSeries]:
     """Build the rule on measured latency, the published fallback where no router predicts it."""
-    source = SloBand(LatencyTail(), up_at, down_at, smoothing_s)
+    source = SloBand(up_at, down_at, smoothing_s)
     up = Direction((Policy("Percent", 100, 60), Policy("Pods", 4, 60)), window_s=30)
     down = Direction((Policy("Pods", 1, down_period_s),), window_s=180)
     behavior = Behavior(up, down)
@@ -47,12 +50,9 @@ def llmd_slo_aware(
 class SloBand:
     """Source of the desired replicas, from the ratio of latency to objective."""
 
-    tail: LatencyTail
     up_at: float
     down_at: float
-    smoothing_s: float = 45.0
-    clamp: float = 2.0
-    record_s: float = 15.0
+    smoothing_s: float
 
     def initial(self) -> SloSeries:
         return SloSeries()
@@ -60,16 +60,16 @@ class SloBand:
     def scrape(
         self, objectives: Objectives, bounds: Bounds, seen: Observation, series: SloSeries
     ) -> SloSeries:
-        """Add a scrape; the recording rule runs every record_s."""
-        scrapes = self.tail.scraped(seen, series.scrapes)
+        """Add a scrape; the recording rule runs every RECORD_S."""
+        scrapes = add_scrape(seen, series.scrapes)
         n, ready = seen.provisioned, len(seen.ready)
         counts = replace(series, scrapes=scrapes, provisioned=n, ready=ready)
         now = seen.now_s
         if series.next_record_s is not None and now < series.next_record_s - 1e-6:
             return counts
-        ratio = min(self.tail.ratio(objectives, scrapes, now), self.clamp)
-        recorded = added(series.recorded, now, ratio, self.smoothing_s)
-        return replace(counts, recorded=recorded, next_record_s=now + self.record_s)
+        clamped = min(latency_ratio(objectives, scrapes, now), CLAMP)
+        recorded = added(series.recorded, now, clamped, self.smoothing_s)
+        return replace(counts, recorded=recorded, next_record_s=now + RECORD_S)
 
     def metrics(self, series: SloSeries) -> tuple[AverageMetric, ...]:
         if not series.recorded:
