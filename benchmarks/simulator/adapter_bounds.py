@@ -2,14 +2,16 @@
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from penstock.sim.adapters.bound import Everywhere
+from penstock.sim.adapters.baselines import AllPods
+from penstock.sim.adapters.bound import without_loads
 from penstock.sim.adapters.pool import Pool
-from penstock.sim.adapters.run import WARM_UP_S, engine_profile
-from penstock.sim.adapters.workload import AdapterWorkload, calls, load_times, shares
+from penstock.sim.adapters.scenario import WARM_UP_S, Adapters, AdapterScenario
+from penstock.sim.adapters.workload import Popularity, load_times, requests_of, versions
+from penstock.sim.request import Request
 
 # Number of requests that are run alone, and the time between two of
 # them, in seconds.
@@ -23,7 +25,7 @@ PRECISION_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class IndependentCalls:
+class IndependentRequests:
     """Requests that draw their adapters independently of one another (independent reference model).
 
     load_s, shares: load time and share of the requests, by adapter. alone_s: times to the first token of
@@ -36,27 +38,28 @@ class IndependentCalls:
     held: Sequence[Collection[int]]
 
     @classmethod
-    def of(cls, workload: AdapterWorkload, seed: int) -> "IndependentCalls":
-        """Estimate what bounds of independent requests need, from a workload.
+    def of(cls, scenario: AdapterScenario, seed: int) -> "IndependentRequests":
+        """Estimate what bounds of independent requests need, from a scenario.
 
         Raises ValueError if its requests are no independent draws.
         """
-        drawn = calls(workload, seed)
-        loads = load_times(workload, seed)
-        pool = Pool(Everywhere(), engine_profile(), 1, len(loads), [0.0] * len(loads))
-        apart = [replace(call, at_s=i * ALONE_S) for i, call in enumerate(drawn[:NUM_ALONE])]
+        adapters, duration_s = scenario.adapters, scenario.duration_s
+        drawn = requests_of(adapters, duration_s, seed)
+        pool = Pool(AllPods(), without_loads(adapters.model_copy(update={"pods": 1})), seed)
+        apart = [_at(i * ALONE_S, request) for i, request in enumerate(drawn[:NUM_ALONE])]
         pool.run(apart, ALONE_S * len(apart))
-        alone = pool.totals.requests
-        took_s = [each.end_s - each.arrival_s for each in alone if each.end_s is not None]
+        took_s = [each.end_s - each.arrival_s for each in apart if each.end_s is not None]
         random = Random(seed)
-        ends_s = [call.at_s + random.choice(took_s) for call in drawn]
+        ends_s = [request.arrival_s + random.choice(took_s) for request in drawn]
+        index = {version.engine_name: i for i, version in enumerate(versions(adapters))}
         held = []
         for number in range(NUM_HELD):
-            at_s = WARM_UP_S + (workload.duration_s - WARM_UP_S) * number / NUM_HELD
+            at_s = WARM_UP_S + (duration_s - WARM_UP_S) * number / NUM_HELD
             in_flight = zip(drawn, ends_s, strict=True)
-            held.append({call.adapter for call, end_s in in_flight if call.at_s <= at_s < end_s})
-        alone_s = [each.ttft_s for each in alone if each.ttft_s is not None]
-        return cls(loads, shares(workload, seed), alone_s, held)
+            held.append({index[r.adapter] for r, end_s in in_flight if r.arrival_s <= at_s < end_s})
+        alone_s = [each.ttft_s for each in apart if each.ttft_s is not None]
+        load_s = list(load_times(adapters, seed).values())
+        return cls(load_s, shares(scenario, seed), alone_s, held)
 
     def fewest_misses(self, slots: int) -> float:
         """Lowest share of requests that find their adapter neither in memory nor being loaded."""
@@ -102,6 +105,29 @@ class IndependentCalls:
             sum(costs[a] for a in [a for a in ordered if a not in held][slots - len(held) :])
             for held in self.held
         )
+
+
+def is_independent(adapters: Adapters) -> bool:
+    """Whether each request draws its adapter independently of the others and of the time."""
+    return not (adapters.burst_share or adapters.shift_s or adapters.new_share)
+
+
+def shares(scenario: AdapterScenario, seed: int) -> list[float]:
+    """Share of the requests by adapter. Raises ValueError if requests are no independent draws."""
+    if not is_independent(scenario.adapters):
+        raise ValueError("adapters depend on earlier requests or on the time")
+    popularity = Popularity(scenario.adapters, scenario.duration_s, Random(f"calls {seed}"))
+    by_adapter = dict(zip(popularity.by_rank, popularity.weights, strict=True))
+    total = sum(popularity.weights)
+    return [by_adapter[adapter] / total for adapter in range(scenario.adapters.total)]
+
+
+def _at(at_s: float, request: Request) -> Request:
+    """The same request at another time."""
+    return Request(
+        request.request_id, at_s, request.prompt_tokens, request.output_tokens,
+        adapter=request.adapter,
+    )  # fmt: skip
 
 
 def _share_above(ordered: Sequence[float], limit: float) -> float:

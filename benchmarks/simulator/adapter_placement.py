@@ -14,28 +14,29 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from random import Random
 from statistics import fmean
+from typing import Any
 
-from benchmarks.simulator.adapter_bounds import IndependentCalls
+from benchmarks.simulator.adapter_bounds import IndependentRequests, is_independent
 
-from penstock.sim.adapters.run import RULES, Summary, engine_profile, run
-from penstock.sim.adapters.workload import OUTPUT, PROMPT, AdapterWorkload
+from penstock.sim.adapters.run import RULES, Summary, run
+from penstock.sim.adapters.scenario import Adapters, AdapterScenario
 from penstock.sim.report import Estimate
 from penstock.sim.workload.lengths import LogNormal
 
-NUM_PODS, SLOTS = 8, 16
+ZIPF = Adapters(count=1000, pods=8, slots=16, loads_at_once=1, rps=1.0)
 DURATION_S = 700.0
 
 
 @cache
 def capacity_rps() -> float:
     """Requests per second of one pod with a full batch of mean requests and no adapters."""
-    engine = engine_profile()
-    prompt, output = _mean(PROMPT), _mean(OUTPUT)
+    engine = ZIPF.engine
+    prompt, output = _mean(ZIPF.prompt), _mean(ZIPF.output)
     batch = engine.max_num_seqs
     decode_s = engine.times.iteration_s(0, 0.0, batch, int(batch * (prompt + output / 2)))
     prefill_s = engine.times.prompt_token_s * prompt + engine.times.pair_s * prompt * prompt / 2
@@ -47,23 +48,27 @@ def _mean(length: LogNormal) -> float:
     return sum(length.draw(random) for _ in range(20_000)) / 20_000
 
 
-def cases() -> dict[str, AdapterWorkload]:
-    whole = NUM_PODS * capacity_rps()
-    zipf = AdapterWorkload(rps=0.6 * whole, duration_s=DURATION_S)
+def cases() -> dict[str, AdapterScenario]:
+    whole = ZIPF.pods * capacity_rps()
+
+    def case(load: float = 0.6, **changes: Any) -> AdapterScenario:
+        adapters = ZIPF.model_copy(update={"rps": load * whole, **changes})
+        return AdapterScenario(name="", duration_s=DURATION_S, adapters=adapters)
+
     return {
-        "zipf-40": replace(zipf, rps=0.4 * whole),
-        "zipf-60": zipf,
-        "zipf-80": replace(zipf, rps=0.8 * whole),
-        "parallel-40": replace(zipf, rps=0.4 * whole, loads_at_once=4),
-        "parallel-60": replace(zipf, loads_at_once=4),
-        "parallel-80": replace(zipf, rps=0.8 * whole, loads_at_once=4),
-        "fast-loads": replace(zipf, load_s=(0.1, 0.1)),
-        "slow-loads": replace(zipf, load_s=(1.0, 1.0)),
-        "bursts": replace(zipf, burst_share=0.2, cv=2.0),
-        "groups": replace(zipf, burst_share=0.2, group_size=4),
-        "shifts": replace(zipf, shift_s=200.0),
-        "new": replace(zipf, new_share=0.3),
-        "many": replace(zipf, num_adapters=5000),
+        "zipf-40": case(0.4),
+        "zipf-60": case(),
+        "zipf-80": case(0.8),
+        "parallel-40": case(0.4, loads_at_once=4),
+        "parallel-60": case(loads_at_once=4),
+        "parallel-80": case(0.8, loads_at_once=4),
+        "fast-loads": case(load_s=(0.1, 0.1)),
+        "slow-loads": case(load_s=(1.0, 1.0)),
+        "bursts": case(burst_share=0.2, cv=2.0),
+        "groups": case(burst_share=0.2, group_size=4),
+        "shifts": case(shift_s=200.0),
+        "new": case(new_share=0.3),
+        "many": case(count=5000),
     }
 
 
@@ -72,7 +77,7 @@ Result = tuple[str, str, int, Summary]
 
 def simulate(work: tuple[str, str, int]) -> Result:
     case, rule, seed = work
-    return case, rule, seed, run(rule, cases()[case], seed, NUM_PODS, SLOTS)
+    return case, rule, seed, run(cases()[case], rule, seed)
 
 
 def report(case: str, by_rule: Mapping[str, Mapping[int, Summary]]) -> None:
@@ -104,24 +109,25 @@ def report_bounds(case: str, by_rule: Mapping[str, Mapping[int, Summary]]) -> No
     """Prints the bounds of rules that do not know the coming requests, and what they save at most."""
     own = next(iter(by_rule))
     others = {rule: runs for rule, runs in by_rule.items() if rule not in (own, "bound")}
-    if not others or not cases()[case].is_independent:
+    scenario = cases()[case]
+    if not others or not is_independent(scenario.adapters):
         return
     best = min(others, key=lambda rule: fmean(s.ttft_p99_s for s in others[rule].values()))
-    slots = NUM_PODS * SLOTS
-    calls = {seed: IndependentCalls.of(cases()[case], seed) for seed in others[best]}
-    fewest = {seed: each.fewest_misses(slots) for seed, each in calls.items()}
+    slots = scenario.adapters.pods * scenario.adapters.slots
+    drawn = {seed: IndependentRequests.of(scenario, seed) for seed in others[best]}
+    fewest = {seed: each.fewest_misses(slots) for seed, each in drawn.items()}
     print("\nBest case without knowledge of the coming requests:")
     print(f"- loads/request: {spread(list(fewest.values()), 3)}")
-    limits = {"": dict.fromkeys(calls, 1.0)}
+    limits = {"": dict.fromkeys(drawn, 1.0)}
     if lru := others.get("lru-random"):
-        half = {seed: lru[seed].loads_per_request / 2 for seed in calls}
+        half = {seed: lru[seed].loads_per_request / 2 for seed in drawn}
         limits[" with half the loads/request of `lru-random`"] = half
     for name, most_misses in limits.items():
-        if any(most_misses[seed] < fewest[seed] for seed in calls):
+        if any(most_misses[seed] < fewest[seed] for seed in drawn):
             print(f"- p99{name}: none, more loads are needed")
             continue
-        lowest_s = {s: each.lowest_ttft_s(slots, most_misses[s]) for s, each in calls.items()}
-        saved = [100 * (1 - lowest_s[s] / others[best][s].ttft_p99_s) for s in calls]
+        lowest_s = {s: each.lowest_ttft_s(slots, most_misses[s]) for s, each in drawn.items()}
+        saved = [100 * (1 - lowest_s[s] / others[best][s].ttft_p99_s) for s in drawn]
         values = f"{spread(list(lowest_s.values()), 2)} s, {spread(saved, 1)} % below `{best}`"
         print(f"- p99{name}: {values}")
 

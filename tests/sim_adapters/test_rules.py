@@ -1,33 +1,37 @@
 """Rules of placement on small workloads, and the bars of placement on the simulator's clock."""
 
-from dataclasses import replace
-from functools import cache
+from collections import Counter
+from functools import cache, partial
+from random import Random
 
 import pytest
-from benchmarks.simulator.adapter_placement import capacity_rps
+from benchmarks.simulator.adapter_placement import ZIPF, capacity_rps
 
 from penstock.core.routing import scorers
 from penstock.sim.adapters.bound import fewest_loads
 from penstock.sim.adapters.penstock import Penstock
 from penstock.sim.adapters.pool import Pool
-from penstock.sim.adapters.run import RULES, Summary, engine_profile, run
-from penstock.sim.adapters.workload import AdapterWorkload, Call, Step, calls, load_times
+from penstock.sim.adapters.run import RULES, Summary, run
+from penstock.sim.adapters.scenario import Adapters, AdapterScenario
+from penstock.sim.adapters.workload import load_times, requests_of
+from penstock.sim.request import Request
 from penstock.sim.workload.lengths import LogNormal
 
 SHORT = LogNormal(median=100, p99=200)
-SMALL = AdapterWorkload(rps=3, duration_s=420, num_adapters=60, output=SHORT, prompt=SHORT)
+ADAPTERS = Adapters(count=60, pods=3, slots=6, loads_at_once=1, rps=3, output=SHORT, prompt=SHORT)
+SMALL = AdapterScenario(name="small", duration_s=420, adapters=ADAPTERS)
 
 
 @cache
 def small_run(rule: str) -> Summary:
-    return run(rule, SMALL, seed=1, num_pods=3, slots=6)
+    return run(SMALL, rule, seed=1)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_every_request_is_answered(rule: str) -> None:
     summary = small_run(rule)
     assert summary.refused == 0
-    assert summary.requests == sum(call.at_s >= 300 for call in calls(SMALL, 1))
+    assert summary.requests == sum(r.arrival_s >= 300 for r in requests_of(ADAPTERS, 420, 1))
     assert summary.ttft_p99_s < 20
 
 
@@ -38,24 +42,25 @@ def test_no_rule_loads_less_than_the_bound() -> None:
 
 
 def test_beladys_rule_evicts_what_is_used_last() -> None:
-    drawn = [Call(float(i), adapter, 1, 1) for i, adapter in enumerate((0, 1, 2, 0, 1, 2, 0))]
+    drawn = [Request(f"r{i}", float(i), 1, 1, adapter=name) for i, name in enumerate("abcabca")]
     assert fewest_loads(drawn, slots=2, from_s=0) == 5
     assert fewest_loads(drawn, slots=3, from_s=0) == 3
     assert fewest_loads(drawn, slots=3, from_s=1) == 2
 
 
 def test_a_cold_request_is_answered_within_its_load_and_half_a_second() -> None:
-    workload = replace(SMALL, rps=4.0, num_adapters=500)
-    loads = load_times(workload, 3)
-    pool = Pool(Penstock(), engine_profile(), 4, 16, loads)
-    drawn = calls(workload, 3)
-    pool.run(drawn, workload.duration_s + 60)
+    changes = {"rps": 4.0, "count": 500, "pods": 4, "slots": 16}
+    adapters = ADAPTERS.model_copy(update=changes)
+    load_s = {version.engine_name: s for version, s in load_times(adapters, 3).items()}
+    pool = Pool(Penstock(), adapters, 3)
+    drawn = requests_of(adapters, 420, 3)
+    pool.run(drawn, 480)
     late = [
         request.ttft_s
-        for request, call in zip(pool.totals.requests, drawn, strict=True)
-        if request.ttft_s is None or request.ttft_s > loads[call.adapter] + 0.5
+        for request in drawn
+        if request.ttft_s is None or request.ttft_s > load_s[request.adapter] + 0.5
     ]
-    assert sum(pool.totals.misses) > 500
+    assert len(pool.missed) > 500
     assert len(late) <= 0.001 * len(drawn)
 
 
@@ -63,10 +68,13 @@ def test_a_scorer_is_in_force_for_adapters(monkeypatch: pytest.MonkeyPatch) -> N
     """The last pod gets all requests for an adapter that every pod has, however many it has."""
 
     def requests_by_pod() -> list[int]:
-        pool = Pool(Penstock(), engine_profile(), 3, 1, [0.1])
+        one = {"count": 1, "slots": 1, "load_s": (0.1, 0.1)}
+        pool = Pool(Penstock(), ADAPTERS.model_copy(update=one), 0)
+        name = pool.versions[0].engine_name
         for pod in pool.pods:
-            pod.load(pool.names[0])
-        pool.run([Call(1.0, 0, 100, 1000) for _ in range(12)], until_s=1.5)
+            pod.load(name)
+        requests = [Request(f"r{i}", 1.0, 100, 1000, adapter=name) for i in range(12)]
+        pool.run(requests, until_s=1.5)
         return [pod.num_open for pod in pool.pods]
 
     def prefer(candidates: scorers.Candidates) -> list[float]:
@@ -80,18 +88,26 @@ def test_a_scorer_is_in_force_for_adapters(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_hot_adapter_has_a_copy_on_every_pod_within_5_s_of_a_step() -> None:
-    step = Step(at_s=200, adapter=2, factor=20)
-    workload = AdapterWorkload(rps=0.35 * 8 * capacity_rps(), duration_s=230, step=step)
-    pool = Pool(Penstock(), engine_profile(), 8, 16, load_times(workload, seed=0))
+    """The second most popular adapter gets 20 times as many requests from 200 s on."""
+    adapters = ZIPF.model_copy(update={"rps": 0.35 * 8 * capacity_rps()})
+    requests, random = requests_of(adapters, 230, 0), Random(0)
+    name, _ = Counter(request.adapter for request in requests).most_common(2)[1]
+    for number, request in enumerate(requests.copy()):
+        if request.adapter == name and request.arrival_s >= 200:
+            lengths = request.prompt_tokens, request.output_tokens
+            requests += [
+                Request(f"s{number}-{i}", random.uniform(200, 230), *lengths, adapter=name)
+                for i in range(19)
+            ]
+    pool = Pool(Penstock(), adapters, 0)
     found: dict[float, int] = {}
 
     def count(at_s: float) -> None:
-        name = pool.names[step.adapter]
         found[at_s] = sum(pod.has(name) for pod in pool.pods)
 
     for at_s in (199.0, 205.0, 229.0):
-        pool.clock.schedule_at(at_s, lambda at_s=at_s: count(at_s))  # type: ignore[misc]
-    pool.run(calls(workload, seed=0), workload.duration_s)
+        pool.clock.schedule_at(at_s, partial(count, at_s))
+    pool.run(requests, 230)
     assert found[199.0] <= 2
     assert found[205.0] == 8
     assert found[229.0] == 8

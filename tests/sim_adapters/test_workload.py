@@ -1,70 +1,63 @@
 """Drawn requests for adapters."""
 
 from collections import Counter
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from penstock.sim.adapters.workload import AdapterWorkload, Step, calls, load_times, shares
+from penstock.sim.adapters.scenario import Adapters
+from penstock.sim.adapters.workload import load_times, requests_of, versions
+from penstock.sim.request import Request
 
-ZIPF = AdapterWorkload(rps=20, duration_s=600, num_adapters=100)
+ZIPF = Adapters(count=100, pods=1, slots=1, rps=20)
+INDEX = {version.engine_name: index for index, version in enumerate(versions(ZIPF))}
+
+
+def draw(seed: int = 1, **changes: Any) -> list[Request]:
+    return requests_of(ZIPF.model_copy(update=changes), 600, seed)
+
+
+def values(requests: list[Request]) -> list[tuple[float, str, int, int]]:
+    return [(r.arrival_s, r.adapter, r.prompt_tokens, r.output_tokens) for r in requests]
 
 
 def test_the_same_seed_draws_the_same() -> None:
-    assert calls(ZIPF, 1) == calls(ZIPF, 1)
-    assert calls(ZIPF, 1) != calls(ZIPF, 2)
+    assert values(draw(1)) == values(draw(1))
+    assert values(draw(1)) != values(draw(2))
     assert load_times(ZIPF, 1) == load_times(ZIPF, 1)
 
 
 def test_shares_follow_zipfs_law() -> None:
-    counts = Counter(call.adapter for call in calls(ZIPF, 1))
+    counts = Counter(request.adapter for request in draw())
     (_, first), (_, second) = counts.most_common(2)
     assert first / second == pytest.approx(2, rel=0.2)
     assert first / counts.total() == pytest.approx(1 / 5.19, rel=0.1)
 
 
-@pytest.mark.parametrize("workload", [ZIPF, replace(ZIPF, burst_share=0.2, cv=2.0)])
-def test_the_mean_rate_is_kept(workload: AdapterWorkload) -> None:
-    assert len(calls(workload, 1)) == pytest.approx(20 * 600, rel=0.1)
+@pytest.mark.parametrize("changes", [{}, {"burst_share": 0.2, "cv": 2.0}])
+def test_the_mean_rate_is_kept(changes: dict[str, float]) -> None:
+    assert len(draw(**changes)) == pytest.approx(20 * 600, rel=0.1)
 
 
 def test_a_burst_goes_round_its_group() -> None:
-    workload = replace(ZIPF, rps=1, burst_share=1.0, group_size=4, burst_gap_s=0.01)
-    drawn = calls(workload, 1)
-    first = [call.adapter // 4 for call in drawn[:8]]
-    assert len(set(first)) == 1
-    assert len({call.adapter for call in drawn[:8]}) == 4
+    drawn = draw(rps=0.01, burst_share=1.0, group_size=4)
+    first = [INDEX[request.adapter] for request in drawn[:8]]
+    assert len({adapter // 4 for adapter in first}) == 1
+    assert Counter(first) == dict.fromkeys(first, 2)
 
 
 def test_new_adapters_appear_over_time() -> None:
-    drawn = calls(replace(ZIPF, new_share=0.5), 1)
-    early = {call.adapter for call in drawn if call.at_s < 100}
-    late = {call.adapter for call in drawn if call.at_s > 500}
+    drawn = draw(new_share=0.5)
+    early = {request.adapter for request in drawn if request.arrival_s < 100}
+    late = {request.adapter for request in drawn if request.arrival_s > 500}
     assert len(late - early) > 20
 
 
-def test_a_shift_changes_the_most_popular_adapters() -> None:
-    drawn = calls(replace(ZIPF, shift_s=300, shifted=1.0), 1)
+def test_a_shift_changes_the_popularity_of_a_fifth_of_the_adapters() -> None:
+    drawn = draw(rps=400, shift_s=300)
     halves = [
-        Counter(c.adapter for c in drawn if (c.at_s < 300) == is_first)
+        Counter(r.adapter for r in drawn if (r.arrival_s < 300) == is_first)
         for is_first in (True, False)
     ]
-    assert halves[0].most_common(1)[0][0] != halves[1].most_common(1)[0][0]
-
-
-def test_a_step_multiplies_the_arrivals_of_one_adapter() -> None:
-    drawn = calls(replace(ZIPF, step=Step(at_s=300, adapter=2, factor=20)), 1)
-    times = [call.at_s for call in drawn if call.adapter == 2]
-    before, after = sum(t < 300 for t in times), sum(t >= 300 for t in times)
-    assert after / before == pytest.approx(20, rel=0.2)
-
-
-def test_shares_are_known_of_independent_draws_only() -> None:
-    assert sum(shares(ZIPF, 1)) == pytest.approx(1)
-    with pytest.raises(ValueError, match="depend"):
-        shares(AdapterWorkload(rps=3, burst_share=0.2), 1)
-
-
-def test_given_shares_are_those_of_the_draws() -> None:
-    workload = AdapterWorkload(rps=1.0, duration_s=10.0, num_adapters=3, shares=(6.0, 3.0, 1.0))
-    assert sorted(shares(workload, seed=0)) == pytest.approx([0.1, 0.3, 0.6])
+    changed = [name for name in INDEX if not 2 / 3 < halves[0][name] / halves[1][name] < 3 / 2]
+    assert 10 <= len(changed) <= 20

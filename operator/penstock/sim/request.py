@@ -12,11 +12,13 @@ class Request:
     """A simulated request. Times are on the simulated clock; None until they are known.
 
     prefix: ids of the shared blocks at the start of its prompt; equal ids mean equal tokens. user: index of
-    the closed-loop client. ahead: requests without a first token at its engine when it was sent. beside:
-    open requests at its engine, the mean of when it was sent and when it ended.
+    the closed-loop client. adapter: its name in engines; "" for the model itself. ahead: requests without a
+    first token at its engine when it was sent. beside: open requests at its engine, the mean of when it was
+    sent and when it ended.
     """
 
     __slots__ = (
+        "adapter",
         "ahead",
         "arrival_s",
         "beside",
@@ -42,6 +44,7 @@ class Request:
         output_tokens: int,
         prefix: tuple[int, ...] = (),
         user: int = 0,
+        adapter: str = "",
     ) -> None:
         self.request_id = request_id
         self.arrival_s = arrival_s
@@ -49,6 +52,7 @@ class Request:
         self.output_tokens = output_tokens
         self.prefix = prefix
         self.user = user
+        self.adapter = adapter
         self.outcome: Outcome = "open"
         self.pod = ""
         self.num_tries = 0

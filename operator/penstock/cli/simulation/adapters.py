@@ -10,8 +10,8 @@ from rich.table import Table
 
 from penstock.cli.output.file import write_output
 from penstock.cli.output.terminal import make_console
-from penstock.sim.adapters.run import RULES, WARM_UP_S, Summary, run
-from penstock.sim.adapters.scenario import AdapterScenario
+from penstock.sim.adapters.run import RULES, Summary, run
+from penstock.sim.adapters.scenario import WARM_UP_S, AdapterScenario
 from penstock.sim.processes import map_in_processes
 from penstock.sim.report import Estimate
 
@@ -44,10 +44,7 @@ def compare(
 
 
 def _run(scenario: AdapterScenario, work: tuple[str, int]) -> Summary:
-    rule, seed = work
-    spec = scenario.adapters
-    workload = spec.workload(scenario.duration_s)
-    return run(rule, workload, seed, spec.pods, spec.slots, spec.engine)
+    return run(scenario, *work)
 
 
 def print_report(scenario: AdapterScenario, results: Mapping[str, Sequence[Summary]]) -> None:
@@ -65,9 +62,8 @@ def print_report(scenario: AdapterScenario, results: Mapping[str, Sequence[Summa
         table.add_row(rule, *figures)
     console = make_console()
     console.print(table)
-    adapters = spec.count or len(spec.shares)
     console.print(
-        f"{adapters} adapters, {spec.pods} engines with {spec.slots} slots, {spec.rps:g} requests/s; the "
+        f"{spec.total} adapters, {spec.pods} engines with {spec.slots} slots, {spec.rps:g} requests/s; the "
         f"first {WARM_UP_S:g} s do not count"
     )
     if "bound" in results:

@@ -16,7 +16,7 @@ from penstock.cli.output.terminal import make_console
 from penstock.cli.simulation import adapters as simulate_adapters
 from penstock.core.routing.admission import Policy
 from penstock.sim import campaign, policies, scenario
-from penstock.sim.adapters import run as adapter_run
+from penstock.sim.adapters.run import RULES
 from penstock.sim.adapters.scenario import AdapterScenario
 from penstock.sim.baselines.registry import split_knob
 from penstock.sim.campaign import Campaign
@@ -260,7 +260,7 @@ def _list() -> None:
         ("Scenarios", scenario.shipped()),
         ("Scenarios of adapters", scenario.shipped("adapters")),
         ("Policies", {name: _knobs_of(name) for name in policies.policies()}),
-        ("Rules of adapter placement", adapter_run.DESCRIPTIONS),
+        ("Rules of adapter placement", {name: text for name, (_, text) in RULES.items()}),
         ("Profiles", {name: profile.source for name, profile in profiles().items()}),
     ):
         table = Table(title=title, show_header=False, title_justify="left")

@@ -1,36 +1,24 @@
 """Published rules of placement and routing. With all of them the engines evict by LRU."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from hashlib import blake2b
 from random import Random
 
 from penstock.sim.adapters.pod import AdapterPod
-from penstock.sim.adapters.pool import Pool
+from penstock.sim.adapters.pool import Rule
 from penstock.sim.request import Request
 
 
-class PodRule(ABC):
+class PodRule(Rule):
     """Base of rules that send each request to a pod at once; the engine loads what it lacks."""
 
-    tick_s = 0.0
-    pool: Pool
-
-    def start(self, pool: Pool) -> None:
-        self.pool = pool
-
-    def arrived(self, request: Request, name: str) -> None:
-        self.choose(name).submit(request, name)
+    def arrived(self, request: Request) -> None:
+        self.choose(request.adapter).submit(request)
 
     @abstractmethod
     def choose(self, name: str) -> AdapterPod:
-        """The pod for a request."""
-
-    def freed(self, pod: AdapterPod, name: str) -> None:  # noqa: B027 - a default
-        """Do nothing: the engine goes on by itself."""
-
-    def tick(self) -> None:  # noqa: B027 - a default
-        """Do nothing: nothing is placed."""
+        """The pod for a request for this adapter."""
 
 
 class RandomLru(PodRule):

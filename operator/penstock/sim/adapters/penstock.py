@@ -15,11 +15,11 @@ from penstock.core.adapters.route import (
 )
 from penstock.core.routing.scorers import choose
 from penstock.sim.adapters.pod import AdapterPod
-from penstock.sim.adapters.pool import Pool
+from penstock.sim.adapters.pool import Pool, Rule
 from penstock.sim.request import Request
 
 
-class Penstock:
+class Penstock(Rule):
     """Penstock's rule with one gateway and one operator, both with the current state of the pods."""
 
     tick_s = 2.0
@@ -30,12 +30,13 @@ class Penstock:
         self._waiting: dict[str, deque[Request]] = {}  # by adapter, in order of the oldest request
 
     def start(self, pool: Pool) -> None:
-        self.pool = pool
+        super().start(pool)
         self._pods = {pod.name: pod for pod in pool.pods}
-        self._versions = {version.engine_name: version for version in pool.adapters}
+        self._versions = {version.engine_name: version for version in pool.versions}
 
-    def arrived(self, request: Request, name: str) -> None:
-        if name in self._waiting or not isinstance(self._route(request, name), Send | Refuse):
+    def arrived(self, request: Request) -> None:
+        name = request.adapter
+        if name in self._waiting or not isinstance(self._route(request), Send | Refuse):
             self._waiting.setdefault(name, deque()).append(request)
 
     def freed(self, pod: AdapterPod, name: str) -> None:
@@ -50,7 +51,7 @@ class Penstock:
         """Route the waiting requests of an adapter. Returns the decision that stopped it."""
         requests = self._waiting[name]
         while requests:
-            decision = self._route(requests[0], name)
+            decision = self._route(requests[0])
             if not isinstance(decision, Send | Refuse):
                 return decision
             requests.popleft()
@@ -62,14 +63,15 @@ class Penstock:
         pool = self.pool
         self._state = estimate_demand(pool.counts, self._state, pool.clock.now)
         self._demand = dict(self._state.demand)
-        plan = place(pool.adapters, [pod.view() for pod in pool.pods], self._demand)
+        plan = place(pool.versions, [pod.view() for pod in pool.pods], self._demand)
         for name, pod in plan.unloads:
             self._pods[pod].unload(name)
         for name, pod in plan.loads:
             self._pods[pod].load(name)
 
-    def _route(self, request: Request, name: str) -> AdapterDecision:
+    def _route(self, request: Request) -> AdapterDecision:
         """Decide about a request, and do it."""
+        name = request.adapter
         waited_s = self.pool.clock.now - request.arrival_s
         views = [pod.view() for pod in self.pool.pods]
         decision = route_adapter(name, views, self._versions, self._demand, waited_s)
@@ -78,14 +80,14 @@ class Penstock:
                 by_pod = {view.pod: view for view in views}
                 able = [by_pod[pod] for pod in pods]
                 chosen = choose(able, [replica.load for replica in able], 0.0, request.attributes)
-                self._pods[chosen.pod].submit(request, name)
+                self._pods[chosen.pod].submit(request)
             case Load(pod, evict, _):
                 if evict is not None:
                     self._pods[pod].unload(evict)
                 self._pods[pod].load(name)
             case Refuse():
                 request.outcome = "shed"
-                self.pool.leave(request)
+                self.pool.ended(request)
             case Wait() | DrainCopy():  # the pool of the simulator drains no copies
                 pass
         return decision

@@ -7,15 +7,15 @@ computes nothing meanwhile is not simulated.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import cache, partial
 from random import Random
 from typing import Protocol
 
 from penstock.core.adapters.replica import AdapterReplica, Copy
+from penstock.sim.adapters.scenario import Adapters
 from penstock.sim.clock import Clock
 from penstock.sim.engine.engine import Engine
-from penstock.sim.profile import Profile
 from penstock.sim.request import Request
 
 LOADING = Copy("Loading")
@@ -29,44 +29,36 @@ def resident(requests: int) -> Copy:
 class PodListener(Protocol):
     """Gateway of the pods."""
 
-    def loaded(self, pod: "AdapterPod", name: str) -> None: ...
-
-    def idle(self, pod: "AdapterPod", name: str) -> None: ...
-
-    def started(self, request: Request) -> None: ...
+    def freed(self, pod: "AdapterPod", name: str) -> None:
+        """A load ended on the pod, or a copy there has no requests any more."""
 
     def ended(self, request: Request) -> None: ...
 
 
 class AdapterPod:
-    """copies: by name, in memory or loading. num_loads: loads started so far.
-
-    loads_at_once: loads that run at the same time.
-    """
+    """copies: by name, in memory or loading. num_loads: loads started so far."""
 
     def __init__(
         self,
         name: str,
-        slots: int,
-        profile: Profile,
+        adapters: Adapters,
+        load_s: Mapping[str, float],
         clock: Clock,
         listener: PodListener,
-        load_s: Callable[[str], float],
-        loads_at_once: int = 1,
     ) -> None:
-        self.name, self.slots = name, slots
-        self._loads_at_once = loads_at_once
+        """load_s: load time of each adapter, by its name in engines."""
+        self.name, self.slots = name, adapters.slots
         self.copies: dict[str, Copy] = {}
         self.num_open = 0
         self.num_loads = 0
+        self._loads_at_once = adapters.loads_at_once
         self._clock, self._listener, self._load_s = clock, listener, load_s
-        self._engine = Engine(profile, clock, self, Random(name))
+        self._engine = Engine(adapters.engine, clock, self, Random(name))
         self._last_used_s: dict[str, float] = {}
         self._queue: deque[str] = deque()  # loads that have not started
         self._num_loading = 0
         self._draining = ""
         self._pending: dict[str, list[Request]] = {}  # requests that wait here for their adapter
-        self._adapter_of: dict[str, str] = {}  # by request
 
     def view(self) -> AdapterReplica:
         """State that operator and gateway see; queued loads count as running. load: open requests."""
@@ -89,14 +81,14 @@ class AdapterPod:
         copy = self.copies.get(name)
         return copy is not None and copy.state == "Resident" and name != self._draining
 
-    def submit(self, request: Request, name: str) -> None:
+    def submit(self, request: Request) -> None:
         """Take a request; load its adapter first if needed."""
         self.num_open += 1
-        if self.has(name):
-            self._serve(request, name)
+        if self.has(request.adapter):
+            self._serve(request)
             return
-        self._pending.setdefault(name, []).append(request)
-        self.load(name)
+        self._pending.setdefault(request.adapter, []).append(request)
+        self.load(request.adapter)
 
     def load(self, name: str) -> None:
         """Queue a load, unless the adapter is in memory or queued."""
@@ -112,10 +104,10 @@ class AdapterPod:
         del self.copies[name]
 
     def started(self, request: Request) -> None:
-        self._listener.started(request)
+        """Do nothing: the request holds the time of its first token."""
 
     def ended(self, request: Request) -> None:
-        name = self._adapter_of.pop(request.request_id)
+        name = request.adapter
         requests = self.copies[name].requests - 1
         self.copies[name] = resident(requests)
         self._last_used_s[name] = self._clock.now
@@ -123,12 +115,12 @@ class AdapterPod:
         self._listener.ended(request)
         if requests == 0:
             self._advance()
-            self._listener.idle(self, name)
+            self._listener.freed(self, name)
 
-    def _serve(self, request: Request, name: str) -> None:
+    def _serve(self, request: Request) -> None:
+        name = request.adapter
         self.copies[name] = resident(self.copies[name].requests + 1)
         self._last_used_s[name] = self._clock.now
-        self._adapter_of[request.request_id] = name
         if not self._engine.submit(request):
             raise ValueError("the request is longer than the engine's context")
 
@@ -147,9 +139,8 @@ class AdapterPod:
             self.copies[name] = LOADING
             self._num_loading += 1
             self.num_loads += 1
-            self._clock.schedule_at(
-                self._clock.now + self._load_s(name), partial(self._loaded, name)
-            )
+            end_s = self._clock.now + self._load_s[name]
+            self._clock.schedule_at(end_s, partial(self._loaded, name))
 
     def _evict(self) -> bool:
         """Evict the idle copy used least recently. Without one, let one run out of requests."""
@@ -170,9 +161,9 @@ class AdapterPod:
         self.copies[name] = resident(0)
         self._last_used_s[name] = self._clock.now
         self._serve_pending(name)
-        self._listener.loaded(self, name)
+        self._listener.freed(self, name)
         self._advance()
 
     def _serve_pending(self, name: str) -> None:
         for request in self._pending.pop(name, ()):
-            self._serve(request, name)
+            self._serve(request)

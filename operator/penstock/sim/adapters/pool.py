@@ -1,71 +1,60 @@
 """The pods of a service under one rule of placement and routing."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
-from penstock.core.adapters.adapter import AdapterVersion
-from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.adapters.demand import NO_COUNTS, AdapterCounts
 from penstock.sim.adapters.pod import AdapterPod
-from penstock.sim.adapters.workload import Call
+from penstock.sim.adapters.scenario import Adapters
+from penstock.sim.adapters.workload import load_times
 from penstock.sim.clock import Clock
-from penstock.sim.profile import Profile
 from penstock.sim.request import Request
 
 
-class Rule(Protocol):
-    """Sends requests to pods, and may load and unload adapters. tick_s: of `tick`; 0: never called."""
+class Rule(ABC):
+    """Base of rules, which send requests to pods, and may load and unload adapters.
 
-    tick_s: float
+    tick_s: time between two calls of `tick`; 0: it is never called.
+    """
+
+    tick_s = 0.0
+    pool: "Pool"
 
     def start(self, pool: "Pool") -> None:
-        """Called once before the first request."""
+        """Take the pool, before its first request."""
+        self.pool = pool
 
-    def arrived(self, request: Request, name: str) -> None:
+    @abstractmethod
+    def arrived(self, request: Request) -> None:
         """Send the request to a pod, now or later."""
 
-    def freed(self, pod: AdapterPod, name: str) -> None:
+    def freed(self, pod: AdapterPod, name: str) -> None:  # noqa: B027 - a default
         """A load ended on the pod, or a copy there has no requests any more."""
 
-    def tick(self) -> None: ...
-
-
-@dataclass(slots=True)
-class Totals:
-    """All requests of a run. misses: whether the adapter of each was in memory nowhere when it came."""
-
-    requests: list[Request]
-    misses: list[bool]
+    def tick(self) -> None:  # noqa: B027 - a default
+        """Place adapters."""
 
 
 class Pool:
-    """Pods with requests in flight. adapters, names: by index; names in engines.
+    """Pods with requests in flight.
 
-    counts: as a gateway counts them; requests that wait for a copy are in flight.
+    requests: all that came. missed: ids of those whose adapter was in memory nowhere then. counts: by
+    adapter, as a gateway counts them; requests that wait for a copy are in flight.
     """
 
-    def __init__(
-        self,
-        rule: Rule,
-        profile: Profile,
-        num_pods: int,
-        slots: int,
-        load_s: list[float],
-        loads_at_once: int = 1,
-    ) -> None:
+    def __init__(self, rule: Rule, adapters: Adapters, seed: int) -> None:
+        """seed: of the load times."""
         self.clock = Clock()
-        self.adapters = [AdapterVersion(f"a{i}", f"pvc://claim/{i}") for i in range(len(load_s))]
-        self.names = [version.engine_name for version in self.adapters]
-        self.load_s = dict(zip(self.names, load_s, strict=True))
+        load_s = load_times(adapters, seed)
+        self.versions = list(load_s)
+        by_name = {version.engine_name: each_s for version, each_s in load_s.items()}
         self.pods = [
-            AdapterPod(
-                f"p{i}", slots, profile, self.clock, self, self.load_s.__getitem__, loads_at_once
-            )
-            for i in range(num_pods)
+            AdapterPod(f"p{i}", adapters, by_name, self.clock, self) for i in range(adapters.pods)
         ]
-        self.totals = Totals([], [])
+        self.requests: list[Request] = []
+        self.missed: set[str] = set()
         self.counts: dict[str, AdapterCounts] = {}
-        self._adapter_of: dict[str, str] = {}
         self._rule = rule
         rule.start(self)
 
@@ -73,45 +62,32 @@ class Pool:
     def num_loads(self) -> int:
         return sum(pod.num_loads for pod in self.pods)
 
-    def run(self, calls: Iterable[Call], until_s: float) -> None:
-        """Run all calls and go on until this time."""
-        for index, call in enumerate(calls):
-            self._arrive_at(index, call)
+    def run(self, requests: Iterable[Request], until_s: float) -> None:
+        """Run all requests and go on until this time."""
+        for request in requests:
+            self.clock.schedule_at(request.arrival_s, partial(self._arrive, request))
         if self._rule.tick_s:
             self._tick()
         self.clock.run(until_s)
 
-    def loaded(self, pod: AdapterPod, name: str) -> None:
+    def freed(self, pod: AdapterPod, name: str) -> None:
         self._rule.freed(pod, name)
-
-    def idle(self, pod: AdapterPod, name: str) -> None:
-        self._rule.freed(pod, name)
-
-    def started(self, request: Request) -> None:
-        """Do nothing: the request holds the time of its first token."""
 
     def ended(self, request: Request) -> None:
-        self.leave(request)
-
-    def leave(self, request: Request) -> None:
         """The request ended or was refused."""
-        name = self._adapter_of.pop(request.request_id)
-        before = self.counts[name]
-        self.counts[name] = AdapterCounts(before.arrivals, in_flight=before.in_flight - 1)
+        before = self.counts[request.adapter]
+        self.counts[request.adapter] = AdapterCounts(
+            before.arrivals, in_flight=before.in_flight - 1
+        )
 
-    def _arrive_at(self, index: int, call: Call) -> None:
-        name = self.names[call.adapter]
-        request = Request(f"r{index}", call.at_s, call.prompt_tokens, call.output_tokens)
-
-        def arrive() -> None:
-            self.totals.requests.append(request)
-            self.totals.misses.append(not any(pod.has(name) for pod in self.pods))
-            before = self.counts.get(name, AdapterCounts())
-            self.counts[name] = AdapterCounts(before.arrivals + 1, in_flight=before.in_flight + 1)
-            self._adapter_of[request.request_id] = name
-            self._rule.arrived(request, name)
-
-        self.clock.schedule_at(call.at_s, arrive)
+    def _arrive(self, request: Request) -> None:
+        name = request.adapter
+        self.requests.append(request)
+        if not any(pod.has(name) for pod in self.pods):
+            self.missed.add(request.request_id)
+        before = self.counts.get(name, NO_COUNTS)
+        self.counts[name] = AdapterCounts(before.arrivals + 1, in_flight=before.in_flight + 1)
+        self._rule.arrived(request)
 
     def _tick(self) -> None:
         self._rule.tick()
