@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from penstock.api.conversion.convert import InvalidService, to_core
-from penstock.core.canary.arm import NO_REQUESTS, Answer, ArmCounter
+from penstock.core.canary.arm import NO_REQUESTS, ArmCounter
 from penstock.core.canary.evidence import Block
 from penstock.core.canary.judge import judge
 from penstock.core.canary.judge_state import JudgeState
@@ -31,6 +31,7 @@ from penstock.sim.fleet import Fleet, Pod
 from penstock.sim.gateway import STABLE, Gateway
 from penstock.sim.profile import Record
 from penstock.sim.request import Request
+from penstock.sim.rollout.arms import answer_of
 
 NEW = Side("new")
 CONTROLS = Side(STABLE.revision, CONTROL)
@@ -117,19 +118,8 @@ class Rollout:
         if request.outcome == "failed" or request.ttft_s is None:
             count.record_failure()
             return
-        answer = Answer(
-            output_tokens=request.output_tokens,
-            is_empty=False,
-            violates=not request.meets(self._objectives.ttft_s, self._objectives.tpot_s),
-            ahead=request.ahead,
-            concurrent=request.beside,
-            prompt_tokens=request.prompt_tokens,
-            cached_tokens=request.cached_tokens,
-            ttft_s=request.ttft_s - (request.sent_s - request.arrival_s),
-            tpot_s=request.tpot_s if request.output_tokens > 1 else None,
-            overall_s=request.ttft_s,
-        )
-        count.record_answer(answer)
+        violates = not request.meets(self._objectives.ttft_s, self._objectives.tpot_s)
+        count.record_answer(answer_of(request, violates=violates))
 
     def _reconcile_periodically(self) -> None:
         self._reconcile()

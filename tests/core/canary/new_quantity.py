@@ -8,6 +8,7 @@ import json
 import sys
 from dataclasses import replace
 
+import numpy as np
 from tests.gateway.engine_answers import EVENT
 from tests.gateway.stats.recorded_requests import USAGE, Clock, close, endpoint
 
@@ -25,6 +26,9 @@ from penstock.core.spec.canary import CanarySpec
 from penstock.gateway.apis.request import parse
 from penstock.gateway.stats.request_record import RequestRecord
 from penstock.gateway.stats.service_stats import ServiceStats
+from penstock.sim.rollout import minutes
+from penstock.sim.rollout.growth import Growth
+from penstock.sim.rollout.scenario import Scenario as DrawnScenario
 from penstock.sim.run import run
 from penstock.sim.scenario import Scenario
 
@@ -88,6 +92,15 @@ def simulated():
     return [(phase, reason) for _, phase, reason in done.services[0].rollout.phases]
 
 
+def drawn():
+    """Numbers of successful requests in a drawn minute of the control, and of those with a decode time."""
+    scenario = DrawnScenario(canary_rate=1.0, control_rate=9.0)
+    draw = np.random.default_rng(1)
+    minute = next(minutes.live(scenario, minutes.objectives(scenario), draw, Growth()))
+    counted = sum(block.control.decode.n for block in minute.blocks)
+    return [minute.control.requests - minute.control.errors, counted]
+
+
 if sys.argv[1:] == ["records"]:
     counted = ServiceStats()
     stream(counted, Clock(), "new", 0.1)
@@ -103,6 +116,7 @@ else:
                 "metrics": [each["metric"] for each in evidence(SPEC, reached)],
                 "is_stored": from_record(to_record(Trial(TRIAL_VERSION, "d", reached))) is not None,
                 "phases": simulated(),
+                "drawn": drawn(),
                 "old_trial": from_record(other["trial"]),
                 "old_report": stats_report.parse("g", other["report"]).reason,
             }

@@ -148,3 +148,18 @@ class OutputLength(ShiftTest):
     def evaluate(self, spec: CanarySpec) -> tuple[float, bool]:
         scale = self.scale(spec)
         return self.estimate().two_sided_e_value(scale, scale), False
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedMetrics:
+    """The tests of a canary, with the evidence so far. Field names are stored.
+
+    Each is evaluated, explained, shown in the status and stored, in this order.
+    """
+
+    ttft: Ttft
+    overall: TtftWithQueues
+    tpot: Tpot
+    errors: FailedRequests
+    violations: MissedObjectives
+    output: OutputLength

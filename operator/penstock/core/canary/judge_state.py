@@ -6,15 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from penstock.core.canary.canary_test import CanaryTest
-from penstock.core.canary.compared_metrics import (
-    FailedRequests,
-    MissedObjectives,
-    OutputLength,
-    StreamedLatency,
-    Tpot,
-    Ttft,
-    TtftWithQueues,
-)
+from penstock.core.canary.compared_metrics import ComparedMetrics, StreamedLatency
 from penstock.core.canary.counts import NONE, Counts
 from penstock.core.canary.evidence import NO_HISTORY, Block, History
 from penstock.core.canary.warmup import WarmUp
@@ -22,18 +14,9 @@ from penstock.core.spec.canary import CanarySpec
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeState:
-    """State of the judge. Field names are stored.
+class JudgeState(ComparedMetrics):
+    """State of the judge. Field names are stored."""
 
-    Each field that is a CanaryTest is evaluated, explained, shown in the status and stored, in this order.
-    """
-
-    ttft: Ttft
-    overall: TtftWithQueues
-    tpot: Tpot
-    errors: FailedRequests
-    violations: MissedObjectives
-    output: OutputLength
     canary_empty: Counts
     control_empty: Counts
     warm_up: WarmUp

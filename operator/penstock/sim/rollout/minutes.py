@@ -6,19 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.core.canary.arm import NO_REQUESTS, Arm
-from penstock.core.canary.bins import (
-    CONCURRENCY_BOUNDS,
-    LENGTH_BOUNDS_TOKENS,
-    NUM_BINS,
-    NUM_CONCURRENCY_BINS,
-    NUM_QUEUE_BINS,
-    NUM_TPOT_BINS,
-    QUEUE_BOUNDS,
-    Binned,
-)
+from penstock.core.canary.arm import Arm
 from penstock.core.canary.evidence import Block, History
-from penstock.core.canary.moments import NOTHING, Moments
+from penstock.sim.rollout.arms import arms_of
 from penstock.sim.rollout.growth import Growth
 from penstock.sim.rollout.requests import Floats, Requests, Source
 from penstock.sim.rollout.scenario import Scenario
@@ -117,61 +107,11 @@ def _minute(side: Requests, from_s: float) -> SideMinute:
     )
 
 
-def _whole(side: Requests) -> Floats:
-    """Log seconds of whole answers."""
-    seconds: Floats = np.log(np.exp(side.ttft) + np.exp(side.tpot + side.output))
-    return seconds
-
-
 def _arms(
     side: Requests, start_s: float, stop_s: float, limits: Objectives, streams: bool
 ) -> list[Arm]:
     """Evidence of one side, one Arm per block of the span. streams: whether answers are streamed."""
     blocks = round((stop_s - start_s) / BLOCK_S)
     block = np.minimum(((side.at_s - start_s) / BLOCK_S).astype(np.int64), blocks - 1)
-    good = ~side.failed
-    length = np.searchsorted(LENGTH_BOUNDS_TOKENS, side.prompt_tokens)
-    # A single-server queue decodes no other request, so the requests beside are those ahead.
-    ahead = NUM_QUEUE_BINS * length + np.searchsorted(QUEUE_BOUNDS, side.ahead)
-    beside = NUM_CONCURRENCY_BINS * length + np.searchsorted(CONCURRENCY_BOUNDS, side.ahead)
     violated = side.failed | (side.ttft > limits.ttft) | (side.tpot > limits.tpot)
-    ttft = _cells((block * NUM_BINS + ahead)[good], side.ttft[good], blocks * NUM_BINS)
-    tpot = _cells((block * NUM_TPOT_BINS + beside)[good], side.tpot[good], blocks * NUM_TPOT_BINS)
-    overall = _cells(block[good], (side.ttft if streams else _whole(side))[good], blocks)
-    output = _cells(block[good], side.output[good], blocks)
-    missed = _cells(
-        (block * NUM_QUEUE_BINS + np.searchsorted(QUEUE_BOUNDS, side.ahead))[good],
-        violated[good].astype(np.float64),
-        blocks * NUM_QUEUE_BINS,
-    )
-    requests = np.bincount(block, minlength=blocks).tolist()
-    errors = np.bincount(block[side.failed], minlength=blocks).tolist()
-    violations = np.bincount(block[violated], minlength=blocks).tolist()
-    prompt = np.bincount(block, side.prompt_tokens, blocks).tolist()
-    cached = np.bincount(block, side.prompt_tokens * side.cached_share, blocks).tolist()
-    return [
-        Arm(
-            requests=requests[i],
-            errors=errors[i],
-            violations=violations[i],
-            empty_outputs=0,
-            ttft=ttft[i * NUM_BINS : (i + 1) * NUM_BINS] if streams else NO_REQUESTS.ttft,
-            tpot=tpot[i * NUM_TPOT_BINS : (i + 1) * NUM_TPOT_BINS] if streams else NO_REQUESTS.tpot,
-            overall=overall[i],
-            output=output[i],
-            missed=missed[i * NUM_QUEUE_BINS : (i + 1) * NUM_QUEUE_BINS],
-            prompt_tokens=round(prompt[i]),
-            cached_tokens=round(cached[i]),
-            tenants={},
-        )
-        for i in range(blocks)
-    ]
-
-
-def _cells(cell: np.ndarray[tuple[int], np.dtype[np.int64]], values: Floats, size: int) -> Binned:
-    n = np.bincount(cell, minlength=size).tolist()
-    total = np.bincount(cell, values, size).tolist()
-    squares = np.bincount(cell, values * values, size).tolist()
-    return tuple(
-        Moments(count, total[i], squares[i]) if count else NOTHING for i, count in enumerate(n)
-    )
+    return arms_of(side, violated, block, blocks, streams=streams)
