@@ -9,6 +9,7 @@ import yaml
 from e2e.documentation.code_blocks import read_blocks
 
 from penstock.api.conversion.convert import to_core
+from penstock.api.conversion.settings import SETTINGS
 from penstock.api.loraadapter.kind import LoraAdapterSpec
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.manifests.allowed_pods import PodLimits
@@ -18,7 +19,6 @@ from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.adapter_acceptance import refusal
 from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.adapter_sources import adapter_sources
-from penstock.core.spec.fields import REVISION_FIELDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "concepts" / "engine-settings.md"
@@ -103,9 +103,7 @@ def test_adapters_are_accepted_by_their_service(adapters: list[Any], services: l
 
 def test_the_page_has_an_example_of_every_part_of_the_engine() -> None:
     text = PAGE.read_text()
-    parts = {
-        field.path.split(".")[1] for field in REVISION_FIELDS if field.path.startswith("engine.")
-    }
+    parts = {path.split(".")[1] for path in SETTINGS if path.startswith("engine.")}
     simple = {
         "maxModelLen", "maxNumSeqs", "maxNumBatchedTokens", "dtype", "seed", "memoryUtilizationPercent",
     }  # fmt: skip

@@ -2,20 +2,27 @@
 
 import ast
 import re
+import runpy
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from penstock.api.conversion import settings
+from penstock.api.conversion.settings import SETTINGS, check_settings
+from penstock.core.runtimes import penstock, vllm
 from penstock.core.runtimes.runtime import option
-from penstock.core.spec.fields import OTHER_FIELDS, REVISION_FIELDS, check_settings
+from penstock.core.spec import fields
+from penstock.core.spec.fields import OTHER_FIELDS, REVISION_FIELDS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = [ROOT / "operator/penstock" / name for name in ("api", "controller", "core")]
 PATH = re.compile(r"(?:engine|runtime|tracing)(?:\.[a-zA-Z]+)+")
 IN_TEXT = re.compile(r"\bspec\.((?:engine|runtime|tracing)(?:\.[a-zA-Z]+)+)")
 
-KNOWN = {field.path for field in REVISION_FIELDS} | {*OTHER_FIELDS}
+KNOWN = {field.path for field in REVISION_FIELDS} | {*SETTINGS, *OTHER_FIELDS}
 # Each section of the spec too, such as engine.kvCache: texts name them.
 SECTIONS = {path.rsplit(".", depth)[0] for path in KNOWN for depth in range(path.count(".") + 1)}
 
@@ -41,12 +48,25 @@ def test_texts_name_fields_that_the_spec_has() -> None:
     assert [each for each in named if each[1] not in SECTIONS] == []
 
 
-def test_an_argument_of_an_unknown_setting_is_refused_when_the_runtime_is_imported() -> None:
-    with pytest.raises(ValueError, match=r"engine\.maxSeqs: not in REVISION_FIELDS"):
-        option("engine.maxSeqs", "--max-num-seqs")
+@pytest.mark.parametrize("runtime", [penstock, vllm])
+def test_an_argument_of_an_unknown_setting_is_refused_at_import(
+    runtime: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = (*runtime.RUNTIME.arguments, option("engine.maxSeqs", "--max-num-seqs"))
+    monkeypatch.setattr(runtime, "RUNTIME", replace(runtime.RUNTIME, arguments=arguments))
+    with pytest.raises(ValueError, match=r"engine\.maxSeqs: the schema has no such setting"):
+        runpy.run_path(str(settings.__file__))
+
+
+def test_the_default_of_an_unknown_setting_is_refused_at_import(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fields, "FROZEN_DEFAULTS", {**fields.FROZEN_DEFAULTS, "engine.sead": 1})
+    with pytest.raises(ValueError, match=r"engine\.sead: the schema has no such setting"):
+        runpy.run_path(str(settings.__file__))
 
 
 def test_settings_are_checked_by_path() -> None:
     check_settings(["engine.seed", "runtime.type", "tracing.sampler"])
-    with pytest.raises(ValueError, match=r"model\.uri: not in REVISION_FIELDS"):
+    with pytest.raises(ValueError, match=r"model\.uri: the schema has no such setting"):
         check_settings(["engine.seed", "model.uri"])

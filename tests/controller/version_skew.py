@@ -11,8 +11,7 @@ from penstock.api.generation.crdgen import inference_service_crd
 from penstock.api.inferenceservice.engine import Engine
 from penstock.api.inferenceservice.kind import InferenceServiceSpec
 from penstock.clients.kubernetes.resources import DEPLOYMENTS, INFERENCE_SERVICES
-from penstock.core.spec import revision as spec_revision
-from penstock.core.spec.fields import RECORDED, REVISION_FIELDS, RevisionField
+from penstock.core.spec.fields import RECORDED
 from penstock.errors import Rejected
 
 # The engine of a spec with the further field.
@@ -71,7 +70,6 @@ def upgrade_operator(monkeypatch):
         return replace(known, recorded_fields=written, settings=settings)
 
     monkeypatch.setattr("penstock.controller.services.reconciler.to_core", newer_to_core)
-    monkeypatch.setattr(spec_revision, "REVISION_FIELDS", (*REVISION_FIELDS, RevisionField(PATH)))
 
 
 async def settle(stand):

@@ -20,13 +20,6 @@ UNSET = "none"
 
 def upgrade() -> None:
     """Patch penstock's modules to the next version. Call it before anything else imports them."""
-    fields = import_module("penstock.core.spec.fields")
-    added = fields.RevisionField(f"engine.{NAME}")
-    _replace(
-        fields,
-        REVISION_FIELDS=(*fields.REVISION_FIELDS, added),
-        SETTINGS=fields.SETTINGS | {added.path},
-    )
     _extend_api()
     runtimes = import_module("penstock.core.runtimes.penstock")
     # Engines of this version have no such flag; the value is a variable of the pod instead.

@@ -56,6 +56,16 @@ GPU = {"nvidia.com/gpu": 1}
             ("template.metadata.labels.a",),
         ),
         ({}, {"model": {"uri": "pvc://models/large"}}, ("model.uri",)),
+        (
+            {},
+            {
+                "runtime": {
+                    "type": "Custom",
+                    "custom": {"image": "a", "metrics": {"dialect": "VLLM"}},
+                }
+            },
+            ("runtime.custom.image", "runtime.custom.metrics.dialect", "runtime.type"),
+        ),
     ],
 )
 def test_changed_fields(

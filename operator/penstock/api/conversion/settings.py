@@ -1,11 +1,50 @@
-"""Reads the settings of engine, runtime and tracing from a spec, by path and in base units."""
+"""Reads the settings of engine, runtime and tracing from a spec, by path and in base units.
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+The schema has them all. A path that core names but the schema lacks fails at import.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from penstock.api.inferenceservice.kind import InferenceServiceSpec
+from penstock.api.schema.rules import Model
 from penstock.core.formats.quantity import parse_duration_s, whole_quantity
-from penstock.core.spec.fields import SETTINGS, check_settings
+from penstock.core.runtimes import penstock, vllm
+from penstock.core.spec.fields import (
+    FROZEN_DEFAULTS,
+    OTHER_FIELDS,
+    SETTING_SECTIONS,
+    VLLM_CHOOSES,
+)
+
+
+def _paths(model: type[Model], above: str = "") -> Iterator[str]:
+    """Yield the path of each field that is no section. above: path of the model, with a dot at its end."""
+    for name, field in model.model_fields.items():
+        path = f"{above}{field.alias or name}"
+        section = _section(field.annotation)
+        if section is None:
+            yield path
+        else:
+            yield from _paths(section, f"{path}.")
+
+
+def _section(annotation: Any) -> type[Model] | None:
+    """The model in an annotation `Model` or `Model | None`; None for other annotations."""
+    is_union = get_origin(annotation) in (Union, UnionType)
+    for kind in get_args(annotation) if is_union else (annotation,):
+        if isinstance(kind, type) and issubclass(kind, Model):
+            return kind
+    return None
+
+
+# Paths of the settings, in the order of the schema.
+SETTINGS = tuple(
+    path
+    for path in _paths(InferenceServiceSpec)
+    if path.partition(".")[0] in SETTING_SECTIONS and path not in OTHER_FIELDS
+)
 
 IS_ENABLED = {"Enabled": True, "Disabled": False}
 
@@ -25,7 +64,16 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "runtime.custom.args": tuple,
 }
 
-check_settings(CONVERTERS)
+
+def check_settings(paths: Iterable[str]) -> None:
+    """Raise ValueError for paths that are not settings."""
+    if unknown := set(paths) - set(SETTINGS):
+        raise ValueError(f"{', '.join(sorted(unknown))}: the schema has no such setting")
+
+
+check_settings([*CONVERTERS, *FROZEN_DEFAULTS, *VLLM_CHOOSES])
+for runtime in (penstock.RUNTIME, vllm.RUNTIME):
+    check_settings(path for each in runtime.arguments for path in each.paths)
 
 
 def settings_of(spec: InferenceServiceSpec) -> dict[str, Any]:

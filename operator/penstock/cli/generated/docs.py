@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.api.conversion.settings import SETTINGS
 from penstock.api.generation import docgen
 from penstock.chart.values import values_yaml
 from penstock.cli.generated import package_page
@@ -26,7 +27,7 @@ def command(
         "rollout-phases.md": phase_reference.page(),
         "chart-values.md": values_yaml.page(),
         "conditions.md": condition_types.page(),
-        "engine-settings.md": engine_settings.page(),
+        "engine-settings.md": engine_settings.page(SETTINGS),
         "metrics.md": metrics.page(),
         "logs.md": logs.page(),
         "packages.md": package_page.page(),

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.core.runtimes import penstock, vllm
 from penstock.core.runtimes.runtime import Runtime
-from penstock.core.spec.fields import REVISION_FIELDS
 
 # Fields outside of spec.engine, and what sets them in containers of the runtimes Penstock and VLLM.
 FIELDS_OUTSIDE_ENGINE = (
@@ -53,12 +52,12 @@ EXTRA_FLAGS: Mapping[str, str] = {
 }
 
 
-def page() -> str:
-    """The page, in Markdown."""
-    return "\n".join([*_field_section(), *_flag_sections()]) + "\n"
+def page(settings: Iterable[str]) -> str:
+    """The page, in Markdown. settings: paths of all settings, in the order of the page."""
+    return "\n".join([*_field_section(settings), *_flag_sections()]) + "\n"
 
 
-def _field_section() -> Iterator[str]:
+def _field_section(settings: Iterable[str]) -> Iterator[str]:
     """The fields, and their flags."""
     yield from (
         "# Engine flags",
@@ -73,7 +72,7 @@ def _field_section() -> Iterator[str]:
         "| field | Penstock | VLLM |",
         "| --- | --- | --- |",
         *(f"| `{path}` | {own} | {of_vllm} |" for path, own, of_vllm in FIELDS_OUTSIDE_ENGINE),
-        *_field_rows(),
+        *_field_rows(settings),
     )
 
 
@@ -103,12 +102,12 @@ def _flag_sections() -> Iterator[str]:
     )
 
 
-def _field_rows() -> Iterator[str]:
+def _field_rows(settings: Iterable[str]) -> Iterator[str]:
     flags = [flags_by_path(runtime) for runtime in (penstock.RUNTIME, vllm.RUNTIME)]
-    for field in REVISION_FIELDS:
-        if field.path.startswith("engine.") and field.path != "engine.extraArgs":
-            cells = " | ".join(_cell(each.get(field.path)) for each in flags)
-            yield f"| `spec.{field.path}` | {cells} |"
+    for path in settings:
+        if path.startswith("engine.") and path != "engine.extraArgs":
+            cells = " | ".join(_cell(each.get(path)) for each in flags)
+            yield f"| `spec.{path}` | {cells} |"
 
 
 def _cell(flags: tuple[str, ...] | None) -> str:

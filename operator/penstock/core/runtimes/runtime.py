@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.runtimes.paths import MODEL_MOUNT, mounted_path
-from penstock.core.spec.fields import check_settings
 from penstock.core.spec.service import ENGINE_PORT, Object, ServiceSpec
 from penstock.core.spec.settings import DEFAULT_MEMORY_UTILIZATION_PERCENT, Settings
 
@@ -43,9 +42,6 @@ class Argument:
     write: Callable[[Settings], list[str]]
     values: Collection[Any] = ()
     advice: str = ""
-
-    def __post_init__(self) -> None:
-        check_settings(self.paths)
 
 
 def option(

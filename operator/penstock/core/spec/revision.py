@@ -6,7 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from penstock.core.formats.quantity import canonical_quantity
-from penstock.core.spec.fields import REQUIRED, REVISION_FIELDS, VLLM_CHOOSES, RevisionField
+from penstock.core.spec.fields import (
+    FROZEN_DEFAULTS,
+    REQUIRED,
+    REVISION_FIELDS,
+    VLLM_CHOOSES,
+    RevisionField,
+)
 from penstock.core.spec.resources import ResourceSpec
 from penstock.core.spec.service import ServiceSpec
 from penstock.core.spec.settings import VLLM
@@ -24,23 +30,24 @@ def hashed_document(spec: ServiceSpec) -> dict[str, Any]:
     A field that is not set is left out, whatever default the operator has for it. So a better default in a
     later version makes no new revision: running pods keep their recorded template.
     """
-    return {
+    fields = {
         field.path: value
         for field in REVISION_FIELDS
-        if (value := _value(field, spec)) != _default(field, spec) and _is_set(field, spec)
+        if (value := _value(field, spec)) != field.default and _is_set(field, spec)
+    }
+    return fields | {
+        path: value for path, value in spec.settings.items() if value != _frozen_default(path, spec)
     }
 
 
-def _default(field: RevisionField, spec: ServiceSpec) -> Any:
-    """The value that is left out of the hash."""
-    vllm_chooses = spec.settings.get("runtime.type") == VLLM and field.path in VLLM_CHOOSES
-    return None if vllm_chooses else field.default
+def _frozen_default(path: str, spec: ServiceSpec) -> Any:
+    """The value of a setting that is left out of the hash; None: every value is in it."""
+    vllm_chooses = spec.settings.get("runtime.type") == VLLM and path in VLLM_CHOOSES
+    return None if vllm_chooses else FROZEN_DEFAULTS.get(path)
 
 
 def _value(field: RevisionField, spec: ServiceSpec) -> Any:
     """The field's value in base units. Quantities of resources do not depend on how they are written."""
-    if not field.attribute:
-        return spec.settings.get(field.path, _default(field, spec))
     value = getattr(spec, field.attribute)
     if not isinstance(value, ResourceSpec):
         return value
@@ -51,11 +58,8 @@ def _value(field: RevisionField, spec: ServiceSpec) -> Any:
 
 
 def _is_set(field: RevisionField, spec: ServiceSpec) -> bool:
-    """Whether the user's spec has the field; True if the spec is not known.
-
-    `settings` have no other fields than those that are set, so only attributes are looked up.
-    """
-    if field.default is REQUIRED or not spec.recorded_fields or not field.attribute:
+    """Whether the user's spec has the field; True if the spec is not known."""
+    if field.default is REQUIRED or not spec.recorded_fields:
         return True
     value: Any = spec.recorded_fields
     for name in field.path.split("."):

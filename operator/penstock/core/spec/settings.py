@@ -1,7 +1,7 @@
 """Settings of engine, runtime and tracing: the set fields of the spec by path, in base units.
 
-The map is flat, so that a new field needs no more than its schema in `api`, a line in `fields.py`, and an
-argument of each runtime in `core/runtimes`. A path is written out wherever it is used; `fields.py` lists all.
+The map is flat, so that a new field needs no more than its schema in `api` and an argument of each runtime
+in `core/runtimes`. A path is written out wherever it is used; the schema has all.
 """
 
 from collections.abc import Mapping
