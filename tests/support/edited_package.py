@@ -1,4 +1,4 @@
-"""Copies of the package `penstock` with the edits of a recipe in CONTRIBUTING.md."""
+"""Copies of packages with the edits of a recipe in CONTRIBUTING.md."""
 
 import json
 import os
@@ -13,15 +13,16 @@ import penstock
 
 ROOT = Path(__file__).parents[2]
 PRESENT = Path(penstock.__file__).parent
+Edits = Mapping[str, Sequence[tuple[str, str]]]
 
 
-def edited_package(directory: Path, edits: Mapping[str, Sequence[tuple[str, str]]]) -> Path:
-    """Copy the package into a directory, with edits. Returns the copy.
+def edited_package(directory: Path, edits: Edits, present: Path = PRESENT) -> Path:
+    """Copy a package into a directory, with edits. Returns the copy.
 
-    edits: by file, the text after which a text is inserted, and that text.
+    edits: by file, the text after which a text is inserted, and that text. present: folder of the package.
     """
-    package = directory / "penstock"
-    shutil.copytree(PRESENT, package)
+    package = directory / present.name
+    shutil.copytree(present, package)
     for name, insertions in edits.items():
         text = (package / name).read_text()
         for before, inserted in insertions:
@@ -32,7 +33,10 @@ def edited_package(directory: Path, edits: Mapping[str, Sequence[tuple[str, str]
 
 
 def run_program(package: Path, program: str, *arguments: str, given: str = "") -> Any:
-    """Run a module with this copy of the package. Returns what it printed as JSON. given: its input."""
+    """Run a module with this copy of a package, and with others beside it.
+
+    Returns what it printed as JSON. given: its input.
+    """
     environment = os.environ | {"PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}"}
     done = subprocess.run(
         [sys.executable, "-m", program, *arguments],
