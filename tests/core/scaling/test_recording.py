@@ -74,7 +74,7 @@ def test_settings_that_change_on_the_way_are_in_it(live: Any, written: Any) -> N
 @pytest.mark.parametrize("name", registry.PUBLISHED)
 def test_every_published_rule_can_be_set_beside(live: Any, written: Any, name: str) -> None:
     recording = Recording.read(written(live(2, 90)))
-    rule = registry.build(name, recording.profile())
+    rule = registry.PUBLISHED[name].build(recording.profile())
     numbers = [decision.desired for _, decision in recording.replay_with(rule, rule.initial())]
     assert len(numbers) == 90
     assert set(numbers) <= set(range(1, 11))
