@@ -2,8 +2,8 @@
 
 .venv/bin/python -m benchmarks.cluster.blue_green [--rate 100] [--rounds 5] [--replicas 1]
 
-Requests are sent at a fixed rate, open loop. Each has an id, which the answering engine logs, so the side
-of each answer is known. An answer is one token of a small model; two cores give a hundred per second.
+Requests are sent at --rate a second, open loop. Each has an id, which the answering engine logs, so the
+side of each answer is known. An answer is one token of a small model; two cores give a hundred per second.
 
 Each round rolls a revision out, then aborts it. The figures are the time from each patch until the last
 request that the old side of the switch answered was sent:
@@ -195,7 +195,5 @@ async def run(options: argparse.Namespace) -> bool:
 
 
 if __name__ == "__main__":
-    parser = option_parser(__doc__, rounds=5)
-    parser.add_argument("--rate", type=float, default=100.0, help="requests a second")
-    parser.add_argument("--replicas", type=int, default=1, help="engine pods of each side")
-    sys.exit(0 if asyncio.run(run(parser.parse_args())) else 1)
+    options = option_parser(__doc__, rate=100.0, rounds=5, replicas=1).parse_args()
+    sys.exit(0 if asyncio.run(run(options)) else 1)

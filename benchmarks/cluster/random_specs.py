@@ -69,9 +69,7 @@ async def _campaign(args: argparse.Namespace, kubeconfig: Path, folder: Path) ->
 
 
 def main() -> None:
-    parser = option_parser(__doc__)
-    parser.add_argument("--specs", type=int, default=60, help="number of specs")
-    parser.add_argument("--seed", type=int, default=1, help="of the draws")
+    parser = option_parser(__doc__, specs=60, seed=1)
     parser.add_argument("--only", type=int, help="number of the only spec to follow")
     parser.add_argument(
         "--models", type=Path, help="folder of the models, made if it does not exist"

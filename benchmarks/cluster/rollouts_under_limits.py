@@ -16,13 +16,14 @@ from collections.abc import Sequence
 from benchmarks.cluster.campaigns.limit_cases import Case, draw_cases
 from benchmarks.cluster.campaigns.limited_rollout import LimitedRollout, Result
 from benchmarks.cluster.campaigns.scripted_pods import ScriptedPods, create_lost_node
+from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
+from benchmarks.http_load import closed_loop
 from benchmarks.options import option_parser
+from tests.support.background import background
 
 from penstock.cli.rollout.status import console
-from penstock.clients.kubernetes.client import Kube, connect
+from penstock.clients.kubernetes.client import Kube
 from penstock.clients.machine.clock import monotonic
-from penstock.local import cluster as clusters
-from penstock.local.install import install
 
 # More of them delay each other's pods on two cores.
 NUM_AT_ONCE = 10
@@ -30,21 +31,16 @@ MAX_SHOWN_CHARS = 110
 
 
 async def run_cases(kube: Kube, cases: Sequence[Case], num_at_once: int) -> list[Result]:
-    """Run all cases. The results are in their order."""
-    slots = asyncio.Semaphore(num_at_once)
+    """Run all cases. The results are in the order of their ends."""
 
     async def run(case: Case) -> Result:
-        async with slots:
-            result = await LimitedRollout(kube, case).run()
+        result = await LimitedRollout(kube, case).run()
         print(row(case, result), flush=True)
         return result
 
     await create_lost_node(kube)
-    playing = asyncio.create_task(ScriptedPods(kube).run())
-    try:
-        return await asyncio.gather(*map(run, cases))
-    finally:
-        playing.cancel()
+    async with background(ScriptedPods(kube).run()):
+        return await closed_loop(num_at_once, cases, run)
 
 
 def row(case: Case, result: Result) -> str:
@@ -60,13 +56,11 @@ def row(case: Case, result: Result) -> str:
 async def campaign(cases: Sequence[Case], num_at_once: int) -> bool:
     """Run all cases on a cluster of their own. Returns whether nothing was missed."""
     console.quiet = True  # of `rollout status`
-    with clusters.temporary("rollouts-under-limits", say=lambda _: None) as cluster:
-        await install(cluster, say=lambda _: None)
-        async with await connect(cluster.kubeconfig) as kube:
-            started_s = monotonic()
-            print("| case | fault | strategy | edit | ended | after | served (promised) | missed |")
-            print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-            results = await run_cases(kube, cases, num_at_once)
+    async with temporary_stage("rollouts-under-limits") as stage:
+        started_s = monotonic()
+        print("| case | fault | strategy | edit | ended | after | served (promised) | missed |")
+        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+        results = await run_cases(stage.kube, cases, num_at_once)
     right = sum(not each.missed for each in results)
     print(f"{right} of {len(results)} as expected, in {monotonic() - started_s:.0f} s")
     return right == len(results)

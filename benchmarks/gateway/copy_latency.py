@@ -2,12 +2,12 @@
 
     python -m benchmarks.gateway.copy_latency [--rate 50] [--rounds 40] [--pause-ms 20]
 
-One stream at a time is sent at a fixed rate, far below the gateway's limit. Its copy goes to a second engine
-that answers, refuses connections, or never answers. Of every four requests one takes each path, in random
-order. The interval of the difference is a bootstrap over rounds of a hundred requests. Besides the client's
-latency it prints the CPU time of the gateway's event loop from arrival to the end of the answer, which a busy
-machine does not lengthen. On a virtual machine, requests during which the hypervisor took CPU time are
-excluded ("steal" of proc_stat(5), in steps of 10 ms); their number is printed.
+One stream at a time is sent, at --rate a second, far below the gateway's limit. Its copy goes to a second
+engine that answers, refuses connections, or never answers. Of every four requests one takes each path, in
+random order. The interval of the difference is a bootstrap over rounds of a hundred requests. Besides the
+client's latency it prints the CPU time of the gateway's event loop from arrival to the end of the answer,
+which a busy machine does not lengthen. On a virtual machine, requests during which the hypervisor took CPU
+time are excluded ("steal" of proc_stat(5), in steps of 10 ms); their number is printed.
 
 --pause-ms makes engines answer after a pause with hardly any CPU time, as engines on their own hosts do: a
 constant pause for originals, and 0.5 to 1.5 times of it for copies, so that both answers coincide at times.
@@ -121,9 +121,7 @@ def difference(without: list[list[float]], copied: list[list[float]]) -> tuple[f
 
 
 def main() -> None:
-    parser = option_parser(__doc__, chunks=50, rounds=40)
-    parser.add_argument("--rate", type=float, default=50.0, help="streams a second")
-    parser.add_argument("--pause-ms", type=float, default=0.0, help="before an engine answers")
+    parser = option_parser(__doc__, chunks=50, rate=50.0, pause_ms=0.0, rounds=40)
     asyncio.run(copies(parser.parse_args()))
 
 

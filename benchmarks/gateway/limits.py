@@ -5,8 +5,8 @@
 The real gateway runs over real sockets with fake engines. One party fills a limit and keeps it full:
 clients that upload slowly or do not read their answers, services of one namespace whose engines hang or are
 absent, a mirror that hangs, or an adapter whose load hangs. Each limit has its default, and then 1. Meanwhile
-others send requests to a healthy service of another namespace, small ones and ones of 100 KB, and probes go
-to the management port.
+others send --requests requests to a healthy service of another namespace, small ones and ones of 100 KB, and
+probes go to the management port.
 Bar: with the defaults at most 1 % of the others' requests are lost. With every value all probes are answered,
 and no request gets a 500. Exits with 1 where a bar is missed.
 """
@@ -235,6 +235,5 @@ async def _main(num_requests: int) -> bool:
 
 
 if __name__ == "__main__":
-    parser = option_parser(__doc__)
-    parser.add_argument("--requests", type=int, default=200, help="requests of the others per case")
-    sys.exit(0 if asyncio.run(_main(parser.parse_args().requests)) else 1)
+    options = option_parser(__doc__, requests=200).parse_args()
+    sys.exit(0 if asyncio.run(_main(options.requests)) else 1)

@@ -4,9 +4,9 @@
         [--httptools] [--before DIR]
 
 Engine and gateway are separate processes; this process is the client. The paths are measured in turns, so
-that noise of the machine affects all of them: direct to the engine, through the gateway, to a service with
-objectives (which has an admission queue), and by a route that mirrors each request to a second engine. The
-gateway's CPU time per request is printed.
+that noise of the machine affects all of them, --seconds each: direct to the engine, through the gateway, to a
+service with objectives (which has an admission queue), and by a route that mirrors each request to a second
+engine. The gateway's CPU time per request is printed.
 
 --httptools adds the same gateway behind uvicorn's httptools protocol, and --before the gateway of another
 checkout.
@@ -260,13 +260,9 @@ def main() -> None:
         with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
             runner.run(gateway(sys.argv[2], *map(int, sys.argv[3:])))
     else:
-        parser = option_parser(__doc__, clients=16, chunks=50)
-        parser.add_argument("--seconds", type=float, default=5.0, help="of load, for each way")
-        parser.add_argument("--httptools", action="store_true", help="that parser beside ours")
-        parser.add_argument(
-            "--before", default="", help="a checkout whose gateway runs beside ours"
-        )
-        options = parser.parse_args()
+        options = option_parser(
+            __doc__, seconds=5.0, clients=16, chunks=50, httptools=False, before=""
+        ).parse_args()
         for stream in (False, True):
             asyncio.run(compare(options, stream=stream))
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.simulator.random_scenarios [--hours 2000] [--first 0]
 
-Each scenario lasts 10 to 40 minutes, with random workload, admission, bounds, start-up time, faults and lost
-metrics. Each decision must satisfy:
+The seeds begin with --first. Each scenario lasts 10 to 40 minutes, with random workload, admission, bounds,
+start-up time, faults and lost metrics. Each decision must satisfy:
 
     it is within the current bounds, and the fleet gets this number of pods
     it is not zero while a visible request waits or runs
@@ -156,9 +156,7 @@ def check(seed: int) -> tuple[float, int]:
 
 
 def main() -> int:
-    parser = option_parser(__doc__, hours=2000.0)
-    parser.add_argument("--first", type=int, default=0, help="seed")
-    options = parser.parse_args()
+    options = option_parser(__doc__, hours=2000.0, first=0).parse_args()
     hours, decisions, seed = 0.0, 0, options.first
     while hours < options.hours:
         try:

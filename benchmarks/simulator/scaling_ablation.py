@@ -135,11 +135,8 @@ def _difference(figure: Callable[[Row], float], found: list[Row], than: list[Row
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = option_parser(__doc__)
-    parser.add_argument("--seeds", default="1000-1059", help="FIRST-LAST or a number")
-    parser.add_argument("--cache", type=Path, default=cache_root() / "scaling-panel", help="folder")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
-    return parser
+    folder = cache_root() / "scaling-panel"
+    return option_parser(__doc__, seeds="1000-1059", cache=folder, jobs=2)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ in a cache. A change of a rule or of a load is noticed; a change of the simulato
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from time import monotonic
 
@@ -94,13 +93,11 @@ def _seeds(text: str) -> range:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = option_parser(__doc__)
+    parser = option_parser(__doc__, cache=cache_root() / "scaling-panel", jobs=2)
     parser.add_argument("--seeds", nargs="+", default=["1000-1059"], help="FIRST-LAST or a number")
     parser.add_argument("--rules", nargs="*", default=RULES, help="NAME or NAME:KNOB=VALUE,...")
     parser.add_argument("--no-speculation", action="store_true", help="add plans from the past")
     parser.add_argument("--kinds", nargs="*", help="kinds of arrivals or lengths; all by default")
-    parser.add_argument("--cache", type=Path, default=cache_root() / "scaling-panel", help="folder")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--progress", action="store_true", help="print each result as it is found")
     return parser
 

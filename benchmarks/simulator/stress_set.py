@@ -112,8 +112,7 @@ def table_of(name: str, rows: dict[str, Figures]) -> Table:
 
 
 def main() -> int:
-    parser = option_parser(__doc__, seeds=3)
-    parser.add_argument("--cache", type=Path, default=Path("out/stress"), help="folder")
+    parser = option_parser(__doc__, seeds=3, cache=Path("out/stress"))
     parser.add_argument("--rules", nargs="*", default=list(PUBLISHED))
     parser.add_argument("--scenarios", nargs="*", default=list(STRESS))
     options = parser.parse_args()

@@ -13,9 +13,10 @@ from penstock.local.install import install
 
 @asynccontextmanager
 async def temporary_stage(
-    name: str, models: Path, *, values: Mapping[str, Any] = {}, allocatable: Mapping[str, str] = {}
-) -> AsyncIterator[Stage]:
-    """A temporary cluster with an operator, a gateway, and the claim `models` on a folder.
+    name: str, models: Path | None = None, *,
+    values: Mapping[str, Any] = {}, allocatable: Mapping[str, str] = {},
+) -> AsyncIterator[Stage]:  # fmt: skip
+    """A temporary cluster with an operator, a gateway, and the claim `models` on a folder, if there is one.
 
     values: of the chart. allocatable: of the node, in addition to CPU and memory.
     """
@@ -23,7 +24,8 @@ async def temporary_stage(
         await install(cluster, say=print, values=values)
         async with await connect(cluster.kubeconfig) as kube:
             stage = Stage(cluster, kube)
-            stage.mount_models(models)
+            if models is not None:
+                stage.mount_models(models)
             try:
                 yield stage
             finally:
