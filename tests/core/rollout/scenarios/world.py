@@ -3,12 +3,18 @@
 from dataclasses import dataclass, field, replace
 
 from tests.core.rollout.scenarios.fake_cluster import Cluster
+from tests.core.rollout.scenarios.phase_invariants import PHASE_INVARIANTS
+from tests.core.rollout.scenarios.plan_step import Step
+from tests.core.rollout.scenarios.traffic_invariants import (
+    TRAFFIC_INVARIANTS,
+    check_deletions,
+    check_shares,
+)
 from tests.support.specs.service_spec import SMALL, service_spec
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.reconcile.plan import PlanInputs, plan
 from penstock.core.rollout import commands
-from penstock.core.rollout.routes import GATEWAY_TIMEOUT_S
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import ServiceSpec
 
@@ -79,8 +85,9 @@ class World(Cluster):
         wanted = revision_of(self.spec)
         self.specs[wanted] = self.spec
         observed = self.observe()
-        made = plan(self.spec, observed, self.image, self.now_s, self._plan_inputs())
-        self.check(made)
+        given = self._plan_inputs()
+        made = plan(self.spec, observed, self.image, self.now_s, given)
+        self.check(made, given)
         budget = iter(range(writes))
 
         def write():
@@ -126,31 +133,15 @@ class World(Cluster):
         for gateway in self.gateways.keys() - self.deaf:
             self.gateways[gateway] = self.generation
 
-    def check(self, made):
-        told = {share.side for share in self.traffic}
-        is_due = f"after {GATEWAY_TIMEOUT_S:.0f} s" in made.rollout.reason
-        if made.rollout.phase in ("Draining", "Discarding") and not is_due:
-            applied = {s.side for g in self.gateways.values() for s in self.told[g]}
-            # A control goes when its stable has enough pods, and the gateway tries one of those.
-            told |= {side for side in applied if not side.cohort}
-        for deletion in made.delete:
-            if deletion.kind == "Deployment":
-                gone = self.placed(deletion.name)
-                is_replaced = gone.variant not in self.spec.placed and any(
-                    pod.is_ready for pod in self.serving()
-                    if pod.side == gone.side and pod.variant in self.spec.placed
-                )  # fmt: skip
-                assert gone.side not in told or is_replaced, "pods with traffic are deleted"
+    def check(self, made, given):
+        check_shares(self, made)
+        check_deletions(self, made)
         if self.rollout is None or made.rollout.phase != self.rollout.phase:
             assert made.is_empty, "a phase is acted on before it is written down"
-        weights = [share.percent for share in made.shares]
-        assert not weights or sum(weights) == 100
-        assert all(weight > 0 for weight in weights)
-        ready = {share.side.revision: self.ready(share.side.revision) for share in made.shares}
-        if made.rollout.phase != "Stopping" and any(self.ready(side.revision) for side in told):
-            assert any(ready.values()), f"{made.rollout.phase}: nobody ready has the traffic"
-        if any(ready.values()):
-            assert all(ready.values()), f"traffic for a revision without ready pods: {made.shares}"
+        if self.rollout is not None:
+            step = Step(self, made, given, self.rollout)
+            for check in (*PHASE_INVARIANTS, *TRAFFIC_INVARIANTS):
+                check(step)
 
     def run(self, rounds=200, *, each_s=2.0):
         """Undisturbed, until the rollout has settled and the plan empty; the phases on the way."""
