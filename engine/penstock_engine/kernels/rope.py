@@ -10,8 +10,8 @@ def rope(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor)
     """Apply rotary position embedding to q and k in place (Triton), computed in float32.
 
     q: [tokens, heads, head_dim], k: [tokens, kv_heads, head_dim]. cos, sin: [tokens, rotary_dim / 2] of
-    the angles, float32 or the dtype of q. Row strides of all may be larger than dense. Heads may not: part
-    of wider heads has to be copied first. Dimensions from rotary_dim on do not change.
+    the angles, float32 or the dtype of q. Row strides may be larger than dense. Heads must be dense: a
+    part of wider heads has to be copied first. Dimensions from rotary_dim on do not change.
     """
     num_tokens, num_heads, head_dim = q.shape
     half = cos.shape[1]

@@ -158,8 +158,9 @@ def activation_bytes(
 ) -> int:
     """Upper estimate of one forward pass's memory in float32, without weights and KV cache.
 
-    Assumes twelve hidden-sized and four MLP-sized tensors at a time, or attention's attention_size numbers
-    of each token with three hidden-sized tensors: the residual, its input and its output.
+    Attention or the MLP needs the most. The MLP has twelve hidden-sized and four MLP-sized tensors at a time.
+    Attention has attention_size numbers for each token, and three hidden-sized tensors: the residual, its
+    input and its output.
     """
     most = max(12 * hidden_size + 4 * intermediate_size, 3 * hidden_size + attention_size)
     return 4 * num_tokens * most

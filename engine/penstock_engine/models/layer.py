@@ -62,7 +62,8 @@ def _given_kinds(
     if not isinstance(given, list) or len(given) != num_layers:
         raise config_error(f"layer_types must name the kind of each of the {num_layers} layers")
     for kind in given:
-        if kind not in supported:
+        # A tuple: an entry of the file may be a list, which no dictionary can be asked for.
+        if kind not in tuple(supported):
             raise config_error(
                 f"layer type {kind!r} is not supported; supported: {', '.join(supported)}"
             )

@@ -65,11 +65,8 @@ class Request:
 
     @property
     def attributes(self) -> RequestAttributes:
-        """Attributes for scorers: those of a chat with a message of the user for each block.
-
-        So requests with the same first block belong to one conversation.
-        """
-        messages = [{"role": "user", "content": str(block)} for block in self.prefix]
+        """Attributes for scorers. Requests with the same first prefix block belong to one conversation."""
+        messages = [{"role": "user", "content": str(block)} for block in self.prefix[:1]]
         return RequestAttributes.of({}, Prompt([(MESSAGES, messages)]))
 
     @property

@@ -229,6 +229,8 @@ def test_old_and_new_spellings_of_rope(rope: dict[str, Any], max_model_len: int)
         ({"qk_layernorm": True}, "BadConfig", "qk_layernorm"),
         ({"layer_types": ["full_attention"]}, "BadConfig", "2 layers"),
         ({"layer_types": ["full_attention", "chunked_attention"]}, "BadConfig", "chunked"),
+        ({"layer_types": [["full_attention"], {}]}, "BadConfig", "full_attention"),
+        ({"layer_types": ["full_attention", {}]}, "BadConfig", "{}"),
         (
             {"layer_types": ["sliding_attention"] * 2, "sliding_window": None},
             "BadConfig",

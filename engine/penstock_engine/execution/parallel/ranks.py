@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 
 from penstock_engine.execution.parallel.messages import RankConfig
-from penstock_engine.layers.parallel_group import ParallelGroup
 from penstock_engine.models.shard import Layout
 
 LOOPBACK = "127.0.0.1"
@@ -26,7 +25,7 @@ JOIN_TIMEOUT = timedelta(seconds=120)
 STEP_TIMEOUT = timedelta(minutes=5)
 
 
-class ProcessGroup(ParallelGroup):
+class ProcessGroup:
     """Tensor-parallel group: collective operations of the ranks of one pipeline stage."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
