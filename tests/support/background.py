@@ -8,10 +8,15 @@ from typing import Any
 
 @asynccontextmanager
 async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Run `work` in a task, which is cancelled when the block ends. Its errors are dropped."""
+    """Run `work` in a task, which is cancelled when the block ends.
+
+    Raises the error of `work`, unless the block raises one itself.
+    """
     task = asyncio.create_task(work)
     try:
         yield task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+    if not task.cancelled():
+        task.result()
