@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aiohttp
 from aiohttp import web
@@ -122,7 +122,7 @@ async def _behind_gateway(
             address = await stack.enter_async_context(served(app))
             endpoints.append(Endpoint(f"default/{engine.name}", address, "r1"))
         service = chat_service(*endpoints, objectives=objectives)
-        running = running_gateway(Snapshot((service,)), SETTINGS)
+        running = running_gateway(Snapshot((service,)), replace(SETTINGS, access_log=True))
         _, servers = await stack.enter_async_context(running)
         yield f"http://127.0.0.1:{servers.clients.port}/v1/chat/completions"
 

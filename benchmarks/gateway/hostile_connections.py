@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import psutil
 from benchmarks.gateway.hostile_corpus import CLOSED, Hostile, corpus
-from benchmarks.gateway.stand import SETTINGS, chat_service, running_gateway
+from benchmarks.gateway.stand import DEFAULTS, chat_service, running_gateway
 from benchmarks.http_load import closed_loop
 from benchmarks.options import option_parser
 
@@ -138,7 +138,7 @@ async def campaign(
 
 async def gateway(engine_port: int) -> None:
     """Serve the real gateway with one service."""
-    settings = replace(SETTINGS, head_timeout_s=HEAD_TIMEOUT_S, request_timeout_s=BODY_TIMEOUT_S)
+    settings = replace(DEFAULTS, head_timeout_s=HEAD_TIMEOUT_S, request_timeout_s=BODY_TIMEOUT_S)
     service = chat_service(Endpoint("default/chat", f"127.0.0.1:{engine_port}", "r1"))
     async with running_gateway(Snapshot((service,)), settings) as (_, servers):
         print(servers.clients.port, flush=True)

@@ -26,10 +26,10 @@ from penstock.gateway.snapshots.store import SnapshotStore
 from penstock.gateway.upstream.upstream import Upstream
 
 PATH = "/v1/completions"
-# Ports are free ones, and a gateway stops at once.
-SETTINGS = GatewaySettings(
-    host="127.0.0.1", port=0, management_port=0, drain_delay_s=0.0, drain_timeout_s=0.0, access_log=False
-)  # fmt: skip
+# Defaults of the gateway, on free ports.
+DEFAULTS = GatewaySettings(host="127.0.0.1", port=0, management_port=0)
+# Settings of a gateway that stops at once.
+SETTINGS = replace(DEFAULTS, drain_delay_s=0.0, drain_timeout_s=0.0, access_log=False)
 # More than the kernel's buffers hold of an answer that is not read.
 UNREAD_ANSWER_BYTES = 512 << 10
 # Models that are only listed, so that the kernel does not hold their list either.
