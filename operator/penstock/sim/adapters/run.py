@@ -54,7 +54,8 @@ class Summary:
     refused: int
     requests: int
     loads_per_request: float
-    loads_per_served: float  # per request that got its first token while loads were counted
+    # Loads per request that got its first token while loads were counted; files of older runs have none
+    loads_per_served: float = 0.0
 
 
 def run(scenario: AdapterScenario, rule: str, seed: int) -> Summary:
