@@ -23,47 +23,50 @@ TWO = (deployment(), pod(name="p"), pod(name="q"))
 ONE = (deployment(), pod())
 CONTROLLED = (*ONE, deployment(OLD, CONTROL))
 OF_CONTROL = pod(OLD, "k", cohort=CONTROL)
+READY = ("PodsReady",)
+TO_MIRROR, TO_SWITCH = ("ReadyToMirror", *READY), ("ReadyToSwitch", *READY)
 
 
 @pytest.mark.parametrize(
-    ("of", "rollout_inputs", "event"),
+    ("of", "rollout_inputs", "candidates", "event"),
     [
-        (state("Starting"), inputs(pod()), None),
-        (state("Starting"), inputs(*ONE), "PodsReady"),
-        (state("Starting"), inputs(deployment(), pod(ready=False)), None),
-        (state("Starting"), inputs(*ONE, total=21), None),
-        (state("Starting"), inputs(*TWO, total=21), "PodsReady"),
-        (state("Starting"), inputs(*ONE, rollout=MIRRORED), "ReadyToMirror"),
-        (state("Starting"), inputs(*ONE, rollout=BY_HAND), "PodsReady"),
-        (state("Starting"), inputs(*CONTROLLED), None),
-        (state("Starting"), inputs(*CONTROLLED, pod(OLD, "s")), None),
-        (state("Starting"), inputs(*CONTROLLED, OF_CONTROL), "PodsReady"),
-        (state("Starting"), inputs(*CONTROLLED, OF_CONTROL, pod(name="q"), total=21), None),
-        (state("Starting", "Recreate"), inputs(*ONE, total=9), "PodsReady"),
-        (state("Starting", "Recreate"), inputs(deployment(), total=9), None),
-        (state("Starting", "Recreate"), inputs(deployment(), total=0), "PodsReady"),
-        (state("Starting", "BlueGreen"), inputs(*ONE), None),
-        (state("Starting", "BlueGreen"), inputs(*TWO), "PodsReady"),
-        (state("Starting", "BlueGreen"), inputs(*TWO, rollout=MIRRORED), "PodsReady"),
-        (state("Starting", "BlueGreen"), inputs(*TWO, rollout=BY_HAND), "ReadyToSwitch"),
-        (state("Waiting", "BlueGreen"), inputs(*TWO, rollout=BY_HAND), None),
-        (state("Waiting", "BlueGreen"), inputs(*TWO), "PodsReady"),
-        (state("Waiting", "BlueGreen"), inputs(*ONE), None),
-        (state("Growing"), inputs(*ONE), None),
-        (state("Growing"), inputs(*ONE, pod(name="q", cohort=CONTROL)), None),
-        (state("Growing"), inputs(*TWO), "PodsReady"),
-        (state("Growing"), inputs(*TWO, rollout=MIRRORED), "PodsReady"),
-        (state("Growing"), inputs(total=0), None),
-        (state("Replacing", "Rolling"), inputs(*TWO), "PodsReady"),
-        (JUDGED, inputs(*TWO), None),
-        (state("Paused"), inputs(*TWO), None),
+        (state("Starting"), inputs(pod()), (), None),
+        (state("Starting"), inputs(*ONE), READY, "PodsReady"),
+        (state("Starting"), inputs(deployment(), pod(ready=False)), (), None),
+        (state("Starting"), inputs(*ONE, total=21), (), None),
+        (state("Starting"), inputs(*TWO, total=21), READY, "PodsReady"),
+        (state("Starting"), inputs(*ONE, rollout=MIRRORED), TO_MIRROR, "ReadyToMirror"),
+        (state("Starting"), inputs(*ONE, rollout=BY_HAND), TO_SWITCH, "PodsReady"),
+        (state("Starting"), inputs(*CONTROLLED), (), None),
+        (state("Starting"), inputs(*CONTROLLED, pod(OLD, "s")), (), None),
+        (state("Starting"), inputs(*CONTROLLED, OF_CONTROL), READY, "PodsReady"),
+        (state("Starting"), inputs(*CONTROLLED, OF_CONTROL, pod(name="q"), total=21), (), None),
+        (state("Starting", "Recreate"), inputs(*ONE, total=9), READY, "PodsReady"),
+        (state("Starting", "Recreate"), inputs(deployment(), total=9), (), None),
+        (state("Starting", "Recreate"), inputs(deployment(), total=0), READY, "PodsReady"),
+        (state("Starting", "BlueGreen"), inputs(*ONE), (), None),
+        (state("Starting", "BlueGreen"), inputs(*TWO), READY, "PodsReady"),
+        (state("Starting", "BlueGreen"), inputs(*TWO, rollout=MIRRORED), TO_MIRROR, "PodsReady"),
+        (state("Starting", "BlueGreen"), inputs(*TWO, rollout=BY_HAND), TO_SWITCH, "ReadyToSwitch"),
+        (state("Waiting", "BlueGreen"), inputs(*TWO, rollout=BY_HAND), (), None),
+        (state("Waiting", "BlueGreen"), inputs(*TWO), READY, "PodsReady"),
+        (state("Waiting", "BlueGreen"), inputs(*ONE), (), None),
+        (state("Growing"), inputs(*ONE), (), None),
+        (state("Growing"), inputs(*ONE, pod(name="q", cohort=CONTROL)), (), None),
+        (state("Growing"), inputs(*TWO), READY, "PodsReady"),
+        (state("Growing"), inputs(*TWO, rollout=MIRRORED), TO_MIRROR, "PodsReady"),
+        (state("Growing"), inputs(total=0), (), None),
+        (state("Replacing", "Rolling"), inputs(*TWO), READY, "PodsReady"),
+        (JUDGED, inputs(*TWO), (), None),
+        (state("Paused"), inputs(*TWO), (), None),
     ],
 )
-def test_pods_that_are_ready(of, rollout_inputs, event):
-    """The first event that the phase lists counts."""
-    listed = TRANSITIONS[of.strategy]
-    found = [each for each in detect_events(of, rollout_inputs) if (of.phase, each[0]) in listed]
-    assert found[:1] == ([(event, f"the pods of revision {NEW} are ready")] if event else [])
+def test_pods_that_are_ready(of, rollout_inputs, candidates, event):
+    """All candidates are detected, and the first that the transition table lists applies."""
+    found = list(detect_events(of, rollout_inputs))
+    assert found == [(each, f"the pods of revision {NEW} are ready") for each in candidates]
+    listed = [name for name, _ in found if (of.phase, name) in TRANSITIONS[of.strategy]]
+    assert listed[:1] == ([event] if event else [])
 
 
 GONE = ("PodsGone", "the pods without traffic are gone")

@@ -93,7 +93,7 @@ def _progress(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithR
 
 
 def _readiness(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
-    """Yield the events of ready pods, if they are ready: most phases list only the last of them."""
+    """Yield candidates, most specific first. The first that the phase's transitions list applies."""
     if not _are_ready(state, inputs):
         return
     reason = f"the pods of revision {state.revision} are ready"
