@@ -9,6 +9,7 @@ TINY: Object = {
 
 
 def manifest(kind: str, name: str, spec: Object) -> Object:
+    """An object of one of Penstock's kinds."""
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 

@@ -10,7 +10,7 @@ SERVICE_NAME = Obeys(
 BACKEND_NAME = Obeys(
     matches(_LABEL, "must be the name of an InferenceService or LoraAdapter of the same namespace")
 )
-# Of a part of an object, such as a metric.
+# Name of a part of an object, such as a metric.
 PART_NAME = Obeys(
     matches(
         _LABEL,

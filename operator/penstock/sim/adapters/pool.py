@@ -30,10 +30,10 @@ class Rule(ABC):
         """Send the request to a pod, now or later."""
 
     def freed(self, pod: AdapterPod, name: str) -> None:  # noqa: B027 - a default
-        """A load ended on the pod, or a copy there has no requests any more."""
+        """React to the end of a load on the pod, or to a copy there without requests. Default: nothing."""
 
     def tick(self) -> None:  # noqa: B027 - a default
-        """Place adapters."""
+        """Place adapters, every tick_s. Default: nothing."""
 
 
 class Pool:

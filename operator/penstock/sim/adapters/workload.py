@@ -26,6 +26,7 @@ def load_times(adapters: Adapters, seed: int) -> dict[AdapterVersion, float]:
 
 
 def versions(adapters: Adapters) -> list[AdapterVersion]:
+    """List all adapters, by index."""
     return [AdapterVersion(f"a{i}", f"pvc://claim/{i}") for i in range(adapters.total)]
 
 

@@ -35,6 +35,7 @@ def split_knob(text: str) -> tuple[str, str]:
 
 
 def parse_knob(value: str) -> Knob:
+    """Parse the value of --param: a boolean, else a number, else a text."""
     if value in ("true", "false"):
         return value == "true"
     for number in (int, float):
