@@ -30,7 +30,7 @@ KINDS = ("fcfs", "priority", "adapter")
 # The prompt waits for its adapter before the streams arrive, so it is ordered before them.
 HOLDER, WAITER = "holder", "waiter"
 HOLD_TOKENS = 200
-# So that each token has an event.
+# Options with which each token has an event.
 EACH_TOKEN = {"temperature": 0, "ignore_eos": True, "return_token_ids": True}
 
 

@@ -1,4 +1,4 @@
-"""A setting of the scheduler that there is not yet: these edits of five files are all that it needs.
+"""A new setting of the scheduler needs edits of five files, which are made here.
 
 They follow "An engine setting" in CONTRIBUTING.md, and are made in a copy of both packages.
 """

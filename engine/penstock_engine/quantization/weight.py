@@ -18,8 +18,8 @@ from penstock_engine.kernels.operations import operations
 BLOCK_NUMBERS = 1 << 20
 
 # Rows of x up to which torch's kernels are used. They dequantize once for each row, so with more rows it
-# is faster to dequantize first; see benchmarks/engine/weight_formats.py. The limit is fixed rather than
-# measured at start-up, so that the load of the machine does not affect results.
+# is faster to dequantize first; weight_formats.py, a benchmark at e441d779, compares both. The limit is
+# fixed rather than measured at start-up, so that the load of the machine does not affect results.
 MAX_KERNEL_ROWS = 32
 
 

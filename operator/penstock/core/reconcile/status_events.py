@@ -67,7 +67,7 @@ def rollout_events(
     if phase in (None, before.get("phase")) or is_begin:
         return []
     rejected = after.get("rejected") or {}
-    # To roll back a revision that the spec no longer has is normal.
+    # A rollback of a revision that the spec no longer has is normal.
     is_wrong = PHASES[phase].warns and rejected.get("revision") == revision
     kind = "Warning" if is_wrong else "Normal"
     text = (

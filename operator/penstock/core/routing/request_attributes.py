@@ -33,5 +33,5 @@ class RequestAttributes(NamedTuple):
 
 
 def _digest(text: bytes) -> bytes | None:
-    """Hash of a text; None if it is empty. It has 16 bytes, as it is held until the request ends."""
+    """Hash of a text, or None for an empty one. It has 16 bytes, as requests hold it until they end."""
     return blake2b(text, digest_size=16).digest() if text else None

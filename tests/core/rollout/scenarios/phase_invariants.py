@@ -44,7 +44,7 @@ def check_verdict(step):
 
 
 def check_order(step):
-    """What a user orders is done at once, and a pause lasts until the user ends it."""
+    """Orders of a user take effect at once, and a pause lasts until the user ends it."""
     before, phase = step.before, step.after.phase
     if step.order == "abort" and before.phase in UNDECIDED and before.strategy != "Recreate":
         assert phase in GIVEN_UP, f"an abort is ignored while {before.phase}"
