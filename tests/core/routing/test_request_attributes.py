@@ -61,3 +61,16 @@ def test_what_says_enough(fields, has_user, has_conversation):
 def test_a_prompt_is_known_by_its_beginning():
     assert attributes_of({"prompt": "x" * 300}) == attributes_of({"prompt": "x" * 999})
     assert attributes_of({"prompt": "x" * 255}) != attributes_of({"prompt": "x" * 999})
+
+
+@pytest.mark.parametrize("first", ["x" * 256, [1] * 256], ids=["texts", "lists of token ids"])
+def test_prompts_are_known_by_the_beginning_of_the_first(first):
+    """The key of 256 lists of 10,000 token ids took a second of the event loop."""
+    key = attributes_of({"prompt": [first]})
+    assert key.conversation_key is not None
+    assert attributes_of({"prompt": [first + first, first]}) == key
+    assert attributes_of({"prompt": [first[1:], first]}) != key
+
+
+def test_values_that_are_no_token_ids_are_not_read():
+    assert attributes_of({"prompt": [1, [2] * 9]}) == attributes_of({"prompt": [1]})

@@ -48,5 +48,9 @@ class PlacementRecord:
 
 def read_placement(text: str | bytes) -> PlacementRecord:
     """Read the record that an operator serves, also one of an earlier version. Raises ValueError."""
-    record = parse_json(text, lambda fields: {k: v for k, v in fields if k != FORMER_FIELD})
+    record = parse_json(text)
+    replicas = record.get("replicas") if isinstance(record, dict) else None
+    for replica in replicas if isinstance(replicas, list) else ():
+        if isinstance(replica, dict):
+            replica.pop(FORMER_FIELD, None)
     return deserialize(PlacementRecord, record)

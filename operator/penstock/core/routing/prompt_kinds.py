@@ -84,7 +84,17 @@ class Text(PromptKind):
                 return 0
 
     def beginning(self, value: Any) -> Any:
-        return value[:TEXT_CHARACTERS] if isinstance(value, str | list) else None
+        # Of several texts or lists of ids, the first decides: all of them may have megabytes.
+        first = value[0] if isinstance(value, list) and value else value
+        match first:
+            case str():
+                return first[:TEXT_CHARACTERS]
+            case list():
+                return _token_ids(first)
+            case int() if isinstance(value, list):
+                return _token_ids(value)
+            case _:
+                return None
 
 
 class Messages(PromptKind):
@@ -123,6 +133,11 @@ class Tools(PromptKind):
 
     def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
         return meter.measure(value)
+
+
+def _token_ids(values: list[Any]) -> list[int]:
+    """The token ids at the beginning of a prompt. Other values, which an engine refuses, may be large."""
+    return [value for value in values[:TEXT_CHARACTERS] if isinstance(value, int)]
 
 
 TEXT, MESSAGES, TOOLS = Text(), Messages(), Tools()
