@@ -9,7 +9,7 @@ from penstock.sim.adapters.run import Summary
 
 
 def test_a_file_of_older_runs_is_read(tmp_path: Path) -> None:
-    """Such files lack the loads per served request."""
+    """Loads per served request are missing in such files."""
     summary = {
         "ttft_p50_s": 0.1, "ttft_p99_s": 2.0, "ttft_mean_s": 0.3, "loads_per_min": 60.0,
         "miss_share": 0.1, "refused": 0, "requests": 1000, "loads_per_request": 0.2,

@@ -57,9 +57,11 @@ def test_other_resources_for_an_existing_cluster_are_refused(own_cluster: Cluste
     assert clusters.dead_components(own_cluster) == []
 
 
-def test_an_up_interrupted_before_it_wrote_its_files_continues(own_cluster: Cluster) -> None:
-    clusters.down(own_cluster.name)
-    record = create(own_cluster.name, own_cluster.network, {})
-    again = clusters.up(own_cluster.name, say=lambda _: None)
-    assert again == record
-    assert clusters.dead_components(again) == []
+def test_an_up_interrupted_before_it_wrote_its_files_continues() -> None:
+    """Tests run in random order, so it replaces a cluster that no other test uses."""
+    with clusters.temporary("interrupted", say=lambda _: None) as made:
+        clusters.down(made.name)
+        record = create(made.name, made.network, {})
+        again = clusters.up(made.name, say=lambda _: None)
+        assert again == record
+        assert clusters.dead_components(again) == []

@@ -1,6 +1,6 @@
 """The route /v1/chat/completions/batch: several conversations in one request, one choice for each."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Annotated, Any
 
 from fastapi.responses import Response
@@ -37,7 +37,7 @@ class BatchRequest(RequestModel):
 
 
 class BatchDialect(Dialect):
-    """The format of OpenAI's chat, except that `messages` is a list of conversations. It has no streams."""
+    """The format of OpenAI's chat, except that `messages` is a list of conversations."""
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> BatchChatRequest:
         body = read_object(raw)
@@ -55,6 +55,9 @@ class BatchDialect(Dialect):
     def whole(self, body: Json) -> Json:
         """Returns the answer without the fields that describe the first conversation only."""
         return body | {"prompt_token_ids": None}
+
+    def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        raise AssertionError("batches are not streamed")
 
     def error_response(self, error: RequestError) -> Response:
         param = "messages" if error.param == "conversations" else error.param

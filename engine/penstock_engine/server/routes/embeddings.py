@@ -4,7 +4,7 @@ An embedding is the state at the last token after the final norm, scaled to leng
 vLLM makes embeddings from a generative model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi.responses import Response
@@ -126,7 +126,7 @@ class EmbeddingChat(_EmbeddingRequest, ChatCompletionRequest):
 
 
 class EmbeddingsDialect(Dialect):
-    """The format of /v1/embeddings, which has no streams.
+    """The format of /v1/embeddings.
 
     name: field of the vector. kind: `object` of its entry. prefix: prefix of the answer's id.
     """
@@ -165,6 +165,9 @@ class EmbeddingsDialect(Dialect):
             ],
             "usage": {"prompt_tokens": num_tokens, "total_tokens": num_tokens},
         }
+
+    def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        raise AssertionError("embeddings are not streamed")
 
     def error_response(self, error: RequestError) -> Response:
         if error.param != "prompt":

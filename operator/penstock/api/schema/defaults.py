@@ -5,7 +5,7 @@ become a better one, or follow the model and the hardware.
 """
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from pydantic import Field
 
@@ -13,8 +13,19 @@ from pydantic import Field
 OPERATOR_DEFAULT = "x-operator-default"
 
 
-def optional(description: str, **rules: Any) -> Any:
-    """Field that may be absent. rules: further arguments of pydantic's Field, such as ge."""
+class Rules(TypedDict, total=False):
+    """Arguments of pydantic's Field with which a field is named or checked."""
+
+    alias: str
+    ge: float
+    le: float
+    min_length: int
+    max_length: int
+    json_schema_extra: dict[str, Any]
+
+
+def optional(description: str, **rules: Unpack[Rules]) -> Any:
+    """Field that may be absent."""
     return Field(default=None, description=description, **rules)
 
 

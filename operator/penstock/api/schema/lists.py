@@ -1,9 +1,11 @@
 """Lists in a schema: their types, by which the API server merges them, and lists of arguments."""
 
-from typing import Any
+from typing import Any, Unpack
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
+
+from penstock.api.schema.defaults import Rules
 
 # The whole list is replaced.
 ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
@@ -11,8 +13,8 @@ ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
 SET: dict[str, Any] = {"x-kubernetes-list-type": "set"}
 
 
-def listed(description: str, **rules: Any) -> Any:
-    """Field with a list that may be empty. rules: further arguments of Field, such as max_length."""
+def listed(description: str, **rules: Unpack[Rules]) -> Any:
+    """Field with a list that may be empty."""
     return Field(default=[], description=description, **rules)
 
 

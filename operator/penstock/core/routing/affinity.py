@@ -2,7 +2,7 @@
 
 from typing import Literal, get_args
 
-# None: no affinity. Conversation, User: the key of this name in `RequestAttributes`.
+# Keys of `RequestAttributes`, user_key or conversation_key, or no affinity.
 Affinity = Literal["None", "Conversation", "User"]
 AFFINITIES: tuple[Affinity, ...] = get_args(Affinity)
 

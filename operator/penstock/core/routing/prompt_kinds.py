@@ -84,7 +84,7 @@ class Text(PromptKind):
                 return 0
 
     def beginning(self, value: Any) -> Any:
-        # Of several texts or lists of ids, the first decides: all of them may have megabytes.
+        # The first of several texts or lists of ids decides: all of them may have megabytes.
         first = value[0] if isinstance(value, list) and value else value
         match first:
             case str():

@@ -10,7 +10,7 @@ from penstock.core.routing.pick import Side
 
 def check_weight(step):
     """A canary's share grows only by a verdict, while it is judged; at first it is the smallest."""
-    before, after, verdict = step.before, step.after, step.given.verdict
+    before, after, verdict = step.before, step.result, step.given.verdict
     if after.revision != before.revision or after.weight_percent <= before.weight_percent:
         return
     assert after.phase == "Judging", f"weight {after.weight_percent} while {after.phase}"
@@ -22,7 +22,7 @@ def check_weight(step):
 
 def check_verdict(step):
     """A verdict ends the judgement at once, and only a user promotes without one."""
-    phase, verdict = step.after.phase, step.given.verdict
+    phase, verdict = step.result.phase, step.given.verdict
     rollout = step.world.spec.rollout
     if step.phases == ("Starting", "Judging"):
         assert rollout.canary.mirror is None, "traffic before copies"
@@ -45,7 +45,7 @@ def check_verdict(step):
 
 def check_order(step):
     """Orders of a user take effect at once, and a pause lasts until the user ends it."""
-    before, phase = step.before, step.after.phase
+    before, phase = step.before, step.result.phase
     if step.order == "abort" and before.phase in UNDECIDED and before.strategy != "Recreate":
         assert phase in GIVEN_UP, f"an abort is ignored while {before.phase}"
     if step.order == "pause" and before.phase == "Judging":
@@ -60,7 +60,7 @@ def check_order(step):
 
 def check_readiness(step):
     """A revision gets traffic, or counts as stable, when it has the ready pods for that."""
-    before, after, total = step.before, step.after, step.made.total
+    before, after, total = step.before, step.result, step.made.total
     ready = step.ready(before.revision, "")
     if before.phase == "Starting" and after.phase in ("Judging", "Mirroring"):
         least = max(1, math.ceil(step.world.spec.rollout.canary.min_weight * total - 1e-9))
@@ -81,7 +81,7 @@ def check_readiness(step):
 
 def check_failure(step):
     """A revision that fails is given up at once; only Recreate has nothing to go back to."""
-    before, phase = step.before, step.after.phase
+    before, phase = step.before, step.result.phase
     is_watched = before.phase in UNDECIDED and before.strategy != "Recreate"
     if is_watched and not step.is_redirected and step.is_failing(before.revision):
         assert phase in GIVEN_UP, f"{before.phase} goes on with a revision that fails"
@@ -89,7 +89,7 @@ def check_failure(step):
 
 def check_reason(step):
     """A rollout is given up only for a reason, and not before its time is over."""
-    before, phase = step.before, step.after.phase
+    before, phase = step.before, step.result.phase
     if before.phase not in UNDECIDED or phase not in GIVEN_UP or step.is_redirected:
         return
     is_wrong = isinstance(step.given.verdict, Abort) or step.is_failing(before.revision)
@@ -100,7 +100,7 @@ def check_reason(step):
 
 def check_rejection(step):
     """A rejection is recorded, kept, and not tried again unless a user resumes."""
-    before, after = step.before, step.after
+    before, after = step.before, step.result
     if before.phase in UNDECIDED and after.phase in GIVEN_UP:
         is_wanted = step.made.revision == before.revision
         rejected = after.rejected.revision if after.rejected else None

@@ -27,17 +27,17 @@ class Step:
     before: RolloutState
 
     @property
-    def after(self):
+    def result(self):
         return self.made.rollout
 
     @property
     def phases(self):
-        return self.before.phase, self.after.phase
+        return self.before.phase, self.result.phase
 
     @property
     def is_left(self):
         """Whether the phase before ends, or begins again."""
-        was, now = self.before, self.after
+        was, now = self.before, self.result
         return (was.phase, was.revision, was.since_s) != (now.phase, now.revision, now.since_s)
 
     @property

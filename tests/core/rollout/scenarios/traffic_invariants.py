@@ -48,7 +48,7 @@ def check_deletions(world, made):
 
 def check_routes(step):
     """Which revisions get traffic in a phase, and no more than they earned and can serve."""
-    state, made, total = step.after, step.made, max(1, step.made.total)
+    state, made, total = step.result, step.made, max(1, step.made.total)
     new = step.ready(state.revision, "")
     weight = sum(each.percent for each in made.shares if each.side.revision == state.revision)
     routed = {share.side.revision for share in made.shares}
@@ -70,7 +70,7 @@ def check_routes(step):
 
 def check_capacity(step):
     """No plan takes ready pods away that the traffic needs."""
-    world, state, needed = step.world, step.after, step.made.total
+    world, state, needed = step.world, step.result, step.made.total
     if state.phase == "Stopping":
         routed = {share.side.revision for share in world.traffic}
         kept = ready_pods(world, step.made, routed)
@@ -107,7 +107,7 @@ def check_gateways(step):
     """Pods are removed after all gateways have left them, or had the time to."""
     before, world, passed_s = step.before, step.world, step.world.now_s - step.before.since_s
     if step.phases not in (("Promoting", "Draining"), ("RollingBack", "Discarding")):
-        assert step.after.phase != "Draining" or before.phase == "Draining", "a phase is skipped"
+        assert step.result.phase != "Draining" or before.phase == "Draining", "a phase is skipped"
         return
     lagging = {g for g, applied in world.gateways.items() if applied < world.generation}
     is_due = passed_s >= GATEWAYS_S
@@ -128,7 +128,7 @@ def check_removal(step):
     before, world = step.before, step.world
     if before.phase not in ("Draining", "Discarding", "Stopping") or not step.is_left:
         return
-    if before.phase == "Stopping" and step.after.phase == "Stopping":
+    if before.phase == "Stopping" and step.result.phase == "Stopping":
         return  # another revision is wanted
     kept = None if before.phase == "Stopping" else Side(before.stable)
     is_next_wanted = step.made.revision != (before.revision or before.stable)
