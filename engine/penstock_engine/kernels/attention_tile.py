@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from penstock_engine.kernels.runtime import next_power_of_2, splits_to_fill
 
 MIN_DOT = 16  # smallest side of a matrix product in Triton
@@ -35,12 +37,14 @@ def choose_tile(
     return Tile(rows, 32 if is_wide else 64, num_warps)
 
 
-def choose_num_splits(num_programs: int, num_keys: int, block_keys: int) -> int:
+def choose_num_splits(
+    num_programs: int, num_keys: int, block_keys: int, device: torch.device
+) -> int:
     """Choose the number of splits of the keys: a power of two that fills the device.
 
     No split is shorter than two blocks of keys.
     """
-    return splits_to_fill(num_programs, min(-(-num_keys // (2 * block_keys)), MAX_SPLITS))
+    return splits_to_fill(num_programs, min(-(-num_keys // (2 * block_keys)), MAX_SPLITS), device)
 
 
 def pad_head(head_dim: int) -> int:

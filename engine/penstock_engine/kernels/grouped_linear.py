@@ -54,7 +54,9 @@ def grouped_linear(
     # Split the inputs if there are few outputs for them, as in an adapter's A matrix.
     num_splits = 1
     if not is_added:
-        num_splits = splits_to_fill(num_blocks * num_columns, num_inputs // MIN_SPLIT_INPUTS)
+        num_splits = splits_to_fill(
+            num_blocks * num_columns, num_inputs // MIN_SPLIT_INPUTS, x.device
+        )
     target = out
     if num_splits > 1:
         target = out.new_empty(num_splits, *out.shape, dtype=torch.float32)

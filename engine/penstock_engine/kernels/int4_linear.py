@@ -40,7 +40,7 @@ def int4_linear(
     block_inputs = choose_block_inputs(group_size, x.element_size())
     block_rows = choose_block_rows(num_rows, x.element_size())
     grid = (-(-num_rows // block_rows), num_blocks)
-    num_splits = splits_to_fill(grid[0] * grid[1], num_inputs // MIN_SPLIT_INPUTS)
+    num_splits = splits_to_fill(grid[0] * grid[1], num_inputs // MIN_SPLIT_INPUTS, x.device)
     output = x.new_empty(num_rows, num_outputs)
     target = output
     if num_splits > 1:

@@ -57,7 +57,9 @@ def paged_attention(
     num_visible = batch.max_length
     if window:
         num_visible = min(num_visible, window + batch.max_queries)
-    num_splits = choose_num_splits(num_blocks * num_kv_heads, num_visible, tile.block_keys)
+    num_splits = choose_num_splits(
+        num_blocks * num_kv_heads, num_visible, tile.block_keys, query.device
+    )
     output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     partial = norms = output
     if num_splits > 1:

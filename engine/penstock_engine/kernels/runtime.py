@@ -6,15 +6,26 @@ lets it run without Triton installed. TRITON_INTERPRET=1 runs kernels on the CPU
 """
 
 import os
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-__all__ = ["dot", "jit", "loop_bound", "next_power_of_2", "sigmoid", "splits_to_fill", "tl"]
+__all__ = [
+    "dot",
+    "jit",
+    "loop_bound",
+    "multiprocessors",
+    "next_power_of_2",
+    "sigmoid",
+    "splits_to_fill",
+    "tl",
+]
 
-# About two programs for each of the 132 multiprocessors of an H100.
-TARGET_PROGRAMS = 256
+PROGRAMS_PER_MULTIPROCESSOR = 2  # so that one waits for memory while the other computes
+# Of an H100; assumed where there is no device, under the interpreter.
+ASSUMED_MULTIPROCESSORS = 132
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -32,9 +43,20 @@ else:
             triton = None
 
 
-def jit(function: Any) -> Any:
-    """triton.jit; returns the function unchanged if Triton is not imported."""
-    return function if triton is None else triton.jit(function)
+def jit(function: Any = None, *, varying: tuple[str, ...] = ()) -> Any:
+    """triton.jit; returns the function unchanged if Triton is not imported.
+
+    varying: names of integer arguments, and of pointers to integers, that differ from step to step.
+    Otherwise Triton compiles a variant for the value 1, for multiples of 16 and for other values of
+    each, in the middle of a user's request.
+    """
+    if function is None:
+        return partial(jit, varying=varying)
+    if triton is None:
+        return function
+    return triton.jit(
+        function, do_not_specialize=varying, do_not_specialize_on_alignment=varying
+    )  # fmt: skip
 
 
 @jit
@@ -77,7 +99,15 @@ def next_power_of_2(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def splits_to_fill(num_programs: int, most_splits: int) -> int:
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """Number of multiprocessors of a CUDA device; that of an H100 for the CPU."""
+    if device.type != "cuda":
+        return ASSUMED_MULTIPROCESSORS
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def splits_to_fill(num_programs: int, most_splits: int, device: torch.device) -> int:
     """Number of parts, a power of two, to split the work of each program into to fill a device."""
-    wanted = -(-TARGET_PROGRAMS // num_programs)
+    wanted = PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(device) // num_programs
     return next_power_of_2(max(1, min(wanted, most_splits)))

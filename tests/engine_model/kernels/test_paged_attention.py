@@ -98,7 +98,7 @@ def test_the_reference_is_scaled_dot_product_attention(window: int) -> None:
 )
 def test_how_many_splits(num_programs: int, num_keys: int, num_splits: int) -> None:
     """Enough to fill the device, but none that is hardly worth its launch."""
-    assert choose_num_splits(num_programs, num_keys, 64) == num_splits
+    assert choose_num_splits(num_programs, num_keys, 64, torch.device("cpu")) == num_splits
 
 
 @pytest.mark.parametrize(
