@@ -17,9 +17,9 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
@@ -28,6 +28,9 @@ from penstock_engine.core.step import BlockCopies, ScheduledSequence
 from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.lora.checkpoint import Factors
 from penstock_engine.telemetry.logs import LogFormat, LogLevel
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 HEADER = struct.Struct("=cI")
 # Bound on a message's size: a hundred times the message of a step with a million tokens, and thirty
@@ -54,7 +57,12 @@ class RankConfig:
     log_level: LogLevel = "info"
 
 
-RANK_CONFIG = TypeAdapter(RankConfig)
+@cache
+def _rank_config_adapter() -> "TypeAdapter[RankConfig]":
+    """The converter of a RankConfig. An engine of one rank runs without pydantic."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RankConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +162,7 @@ def encode(message: Message) -> bytes:
     """
     match message:
         case RankConfig():
-            kind, payload = b"P", RANK_CONFIG.dump_json(message, warnings="error")
+            kind, payload = b"P", _rank_config_adapter().dump_json(message, warnings="error")
         case Report():
             kind, payload = b"R", json.dumps(asdict(message)).encode()
         case AddFactors(target, factors):
@@ -179,7 +187,7 @@ def decode(kind: bytes, payload: bytes) -> Message:
     try:
         match kind:
             case b"P":
-                return RANK_CONFIG.validate_json(payload)
+                return _rank_config_adapter().validate_json(payload)
             case b"R":
                 return Report(**json.loads(payload))
             case b"F":
