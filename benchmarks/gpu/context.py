@@ -1,0 +1,43 @@
+"""What a step is given, and the items that it consists of."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One check or measurement. run: returns figures; `ok` is False if a check failed.
+
+    Items of a step are run in order. After a crash the step is started again, and the items before
+    are not run: so an item must not depend on the result of another.
+    """
+
+    name: str
+    run: Callable[[], Record]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a step is given. machine: the figures of the step `machine`, by their names.
+
+    device: cuda, or cpu for the interpreter with small shapes. ends_s: time by `now` at which the step
+    should have ended; no item is started after it.
+    """
+
+    device: str
+    seed: int
+    ends_s: float
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    now: Callable[[], float] = time.monotonic
+
+    @property
+    def is_small(self) -> bool:
+        """Whether shapes have to be small, because the interpreter runs the kernels."""
+        return self.device == "cpu"
+
+    def time_left_s(self) -> float:
+        return self.ends_s - self.now()

@@ -1,0 +1,34 @@
+"""Timing of work on a device."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+WARM_UPS, REPEATS = 3, 10
+
+
+def seconds_each(work: Callable[[], object], device: str, *, repeats: int = REPEATS) -> float:
+    """Median time of some work in seconds, by the device's own events; by the clock on the CPU."""
+    if device == "cpu":
+        return statistics.median(_seconds_on_the_clock(work) for _ in range(2))
+    for _ in range(WARM_UPS):
+        work()
+    events = [(timing_event(), timing_event()) for _ in range(repeats)]
+    for start, end in events:
+        start.record()
+        work()
+        end.record()
+    torch.cuda.synchronize()
+    return statistics.median(float(start.elapsed_time(end)) for start, end in events) / 1e3
+
+
+def timing_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def _seconds_on_the_clock(work: Callable[[], object]) -> float:
+    started_s = time.perf_counter()
+    work()
+    return time.perf_counter() - started_s
