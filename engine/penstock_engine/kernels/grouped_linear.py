@@ -52,11 +52,8 @@ def grouped_linear(
     num_blocks = len(groups.block_groups)
     num_columns = -(-num_outputs // block_outputs)
     # Split the inputs if there are few outputs for them, as in an adapter's A matrix.
-    num_splits = 1
-    if not is_added:
-        num_splits = splits_to_fill(
-            num_blocks * num_columns, num_inputs // MIN_SPLIT_INPUTS, x.device
-        )
+    most_splits = 1 if is_added else num_inputs // MIN_SPLIT_INPUTS
+    num_splits = splits_to_fill(num_blocks * num_columns, most_splits, x.device)
     target = out
     if num_splits > 1:
         target = out.new_empty(num_splits, *out.shape, dtype=torch.float32)
