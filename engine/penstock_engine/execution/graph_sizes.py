@@ -10,6 +10,8 @@ SIZES = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
 LAUNCHES_BESIDE_ATTENTION = 6
 # Upper estimate of the driver's memory for a recorded launch; not measured here.
 LAUNCH_BYTES = 64 * 2**10
+# cuBLAS's workspace on the stream of the captures, as torch sets it: 32 MiB on sm_90, 8 MiB elsewhere.
+WORKSPACE_BYTES = 32 * 2**20
 
 
 def padded_size(num_rows: int) -> int | None:
@@ -17,25 +19,35 @@ def padded_size(num_rows: int) -> int | None:
     return next((size for size in SIZES if size >= num_rows), None)
 
 
-def most_rows(max_num_seqs: int) -> int:
-    """Maximum number of rows of a recorded step."""
-    return padded_size(max_num_seqs) or SIZES[-1]
+def recorded_sizes(max_num_seqs: int) -> tuple[int, ...]:
+    """All recorded sizes, ascending. The last one holds max_num_seqs rows, unless they are too many."""
+    largest = padded_size(max_num_seqs) or SIZES[-1]
+    return tuple(size for size in SIZES if size <= largest)
+
+
+def input_numbers(num_rows: int, width: int) -> int:
+    """Size of the input buffer of num_rows rows in int32: three int64, a length, and a block table.
+
+    width: blocks in a table.
+    """
+    return num_rows * (3 * 2 + 1 + width)
 
 
 def graph_bytes(
     *, max_num_seqs: int, max_model_len: int, block_size: int, attention_launches: Sequence[int],
     hidden_size: int, item_bytes: int, activation_bytes: int,
 ) -> int:  # fmt: skip
-    """Upper estimate of the memory of all recorded steps, in bytes, if each size is needed.
+    """Upper estimate of the memory of all recorded steps, in bytes.
 
-    It counts the input buffers (token id, position, slot, length and block table of each row), the
-    hidden states of each size, the activations of the largest size in a shared pool (activation_bytes
-    of most_rows tokens), and the driver's memory for each launch. attention_launches: of each layer.
+    It counts the inputs of the largest size as they arrive, and its block tables once more where the
+    kernels read them; the hidden states of each size; the activations of the largest size in a shared
+    pool (activation_bytes of its number of tokens); cuBLAS's workspace; and the driver's memory for
+    each launch. attention_launches: of each layer.
     """
-    rows = most_rows(max_num_seqs)
-    sizes = [size for size in SIZES if size <= rows]
-    inputs = rows * (3 * 8 + 4 + 4 * -(-max_model_len // block_size))
+    sizes = recorded_sizes(max_num_seqs)
+    width = -(-max_model_len // block_size)
+    inputs = 4 * (input_numbers(sizes[-1], width) + sizes[-1] * width)
     outputs = sum(sizes) * hidden_size * item_bytes
     launches = sum(LAUNCHES_BESIDE_ATTENTION + own for own in attention_launches)
-    total: int = inputs + outputs + activation_bytes + len(sizes) * launches * LAUNCH_BYTES
-    return total
+    launch_bytes = len(sizes) * launches * LAUNCH_BYTES
+    return inputs + outputs + activation_bytes + WORKSPACE_BYTES + launch_bytes

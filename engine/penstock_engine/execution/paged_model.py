@@ -10,10 +10,10 @@ import torch
 from penstock_engine.checkpoints.loading import load_weights, warn_of_unused_head
 from penstock_engine.core.step import BlockCopies, ScheduledSequence
 from penstock_engine.execution.decode_graphs import DecodeBuffers, DecodeGraphs
-from penstock_engine.execution.graph_sizes import most_rows
+from penstock_engine.execution.graph_sizes import recorded_sizes
 from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.kernels.operations import operations
-from penstock_engine.kernels.transfer import send
+from penstock_engine.kernels.transfer import host_buffer, send
 from penstock_engine.layers.attention import Span, StepAttention
 from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.host_blocks import HostBlocks
@@ -81,8 +81,6 @@ class PagedModel:
         max_adapters = config.max_adapters
         self.adapters = Adapters(model, model.shard, device, max_adapters) if max_adapters else None
         self._graphs = self._make_graphs(config)
-        # Token ids, positions and slots share a buffer, so that one copy to the device is enough.
-        self._staging = np.zeros((3, config.max_num_batched_tokens), dtype=np.int64)
 
     @classmethod
     def load(
@@ -123,10 +121,17 @@ class PagedModel:
             return None
         if self._stages is not None or not self.decoder.has_fixed_launches:
             return None
-        max_rows = most_rows(config.max_num_seqs)
-        buffers = DecodeBuffers(max_rows, config.max_model_len, config.block_size, self.device)
+        sizes = recorded_sizes(config.max_num_seqs)
+        buffers = DecodeBuffers(sizes[-1], config.max_model_len, config.block_size, self.device)
         forward = partial(self.decoder, caches=self._caches)
-        return DecodeGraphs(forward, buffers, max_rows, recorder())
+        return DecodeGraphs(forward, buffers, sizes, recorder())
+
+    def record_graphs(self) -> None:
+        """Record the CUDA graphs of decode steps, before the first step, where the model has any."""
+        if self._graphs is not None:
+            if self.adapters is not None:
+                self.adapters.select(())
+            self._graphs.record()
 
     def copy_blocks(self, copies: BlockCopies) -> None:
         """Copy whole blocks, in the order of the fields of `copies`, before a step's `forward`."""
@@ -203,10 +208,16 @@ class PagedModel:
         return self.decoder.normed(hidden).float()
 
     def _stage(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
-        """Copy token ids, positions and slots of the packed batch to the device: int64 [3, tokens]."""
+        """Copy token ids, positions and slots of the packed batch to the device: int64 [3, tokens].
+
+        They share a buffer, so that one copy to the device is enough.
+        """
+        num_tokens = sum(sequence.num_tokens for sequence in sequences)
+        host = host_buffer((3, num_tokens), torch.int64, self.device)
+        staging = host.numpy()
         row = 0
         for sequence in sequences:
-            staged = self._staging[:, row : row + sequence.num_tokens]
+            staged = staging[:, row : row + sequence.num_tokens]
             staged[0] = sequence.token_ids
             if sequence.num_tokens == 1:
                 block, offset = divmod(sequence.start, self._block_size)
@@ -219,7 +230,7 @@ class PagedModel:
                 staged[1] = np.arange(sequence.start, sequence.end)
                 staged[2] = np.array(sequence.block_table)[blocks] * self._block_size + offsets
             row += sequence.num_tokens
-        return send(torch.from_numpy(self._staging[:, :row]), self.device)
+        return send(host, self.device)
 
 
 def row_order(sequence: ScheduledSequence) -> tuple[bool, int]:

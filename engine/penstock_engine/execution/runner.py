@@ -169,11 +169,15 @@ class Runner:
         assert adapters is not None, "the runner was loaded without adapters"
         return adapters
 
+    @torch.inference_mode()
     def warm_up(self, num_prompt_tokens: int, num_sequences: int) -> None:
-        """Run two steps that read the weights and compile kernels, so that the first request is fast.
+        """Record CUDA graphs, and run steps that read the weights and compile kernels.
 
         They write only to block 0, which is not in the prefix cache yet.
         """
+        for model in (self._model, None if self._draft is None else self._draft.model):
+            if isinstance(model, PagedModel):
+                model.record_graphs()
         greedy = SamplingParams(max_tokens=1, temperature=0.0)
 
         def sequence(name: str, num_tokens: int) -> ScheduledSequence:

@@ -71,7 +71,9 @@ def adjust_logits(
     )
 
 
-@jit
+@jit(
+    varying=("temperatures", "min_ps", "repetitions", "presences", "frequencies", "slots", "allowed")
+)
 def _adjust_logits_kernel(
     logits,
     temperatures,

@@ -47,7 +47,7 @@ def fused_add_norm(
     return output
 
 
-@jit
+@jit(varying=("num_rows",))
 def _add_norm_kernel(
     x,
     residual,

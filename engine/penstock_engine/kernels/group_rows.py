@@ -59,7 +59,7 @@ def max_num_blocks(num_rows: int, num_groups: int, block_rows: int) -> int:
     return (num_rows + most_groups * (block_rows - 1)) // block_rows
 
 
-@jit
+@jit(varying=("num_rows", "num_blocks"))
 def _group_rows_kernel(
     groups,
     rows,

@@ -54,6 +54,7 @@ def grouped_linear(
     # Split the inputs if there are few outputs for them, as in an adapter's A matrix.
     most_splits = 1 if is_added else num_inputs // MIN_SPLIT_INPUTS
     num_splits = splits_to_fill(num_blocks * num_columns, most_splits, x.device)
+    block_inputs = BLOCK_INPUTS if weights.element_size() <= 2 else BLOCK_INPUTS // 2
     target = out
     if num_splits > 1:
         target = out.new_empty(num_splits, *out.shape, dtype=torch.float32)
@@ -67,13 +68,13 @@ def grouped_linear(
         groups.num_rows,
         x.stride(0),
         target.stride(-2),
+        -(-num_inputs // (num_splits * block_inputs)),
         NUM_INPUTS=num_inputs,
         NUM_OUTPUTS=num_outputs,
         ROWS_OF_INPUT=rows_of_input,
         BLOCK_ROWS=groups.block_rows,
         BLOCK_OUTPUTS=block_outputs,
-        BLOCK_INPUTS=BLOCK_INPUTS if weights.element_size() <= 2 else BLOCK_INPUTS // 2,
-        NUM_SPLITS=num_splits,
+        BLOCK_INPUTS=block_inputs,
         IS_ADDED=is_added,
     )
     return out if num_splits == 1 else out.copy_(target.sum(0))
@@ -84,7 +85,7 @@ def choose_block_rows(num_rows: int, num_groups: int) -> int:
     return min(64, max(16, next_power_of_2(num_rows // max(1, num_groups))))
 
 
-@jit
+@jit(varying=("num_rows", "split_blocks"))
 def _grouped_linear_kernel(
     x,
     weights,
@@ -95,13 +96,13 @@ def _grouped_linear_kernel(
     num_rows,
     x_stride,
     out_stride,
+    split_blocks,
     NUM_INPUTS: tl.constexpr,
     NUM_OUTPUTS: tl.constexpr,
     ROWS_OF_INPUT: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_OUTPUTS: tl.constexpr,
     BLOCK_INPUTS: tl.constexpr,
-    NUM_SPLITS: tl.constexpr,
     IS_ADDED: tl.constexpr,
 ):
     # Locate: a block of one group's rows, a range of outputs, a part of the inputs.
@@ -122,17 +123,14 @@ def _grouped_linear_kernel(
         return
 
     # Multiply, block of inputs by block of inputs.
-    split_inputs: tl.constexpr = (
-        tl.cdiv(tl.cdiv(NUM_INPUTS, NUM_SPLITS), BLOCK_INPUTS) * BLOCK_INPUTS
-    )
-    first = split * split_inputs
-    last = tl.minimum(first + split_inputs, NUM_INPUTS)
+    first = split * split_blocks
+    last = tl.minimum(first + split_blocks, tl.cdiv(NUM_INPUTS, BLOCK_INPUTS))
     x_row = x + (row // ROWS_OF_INPUT).to(tl.int64) * x_stride
     weight_row = weights + (group.to(tl.int64) * NUM_OUTPUTS + output) * NUM_INPUTS
     total = tl.zeros([BLOCK_ROWS, BLOCK_OUTPUTS], tl.float32)
-    for start in range(loop_bound(first), loop_bound(last), BLOCK_INPUTS):
-        column = start + tl.arange(0, BLOCK_INPUTS)
-        is_input = column < last
+    for block_of_inputs in range(loop_bound(first), loop_bound(last)):
+        column = block_of_inputs * BLOCK_INPUTS + tl.arange(0, BLOCK_INPUTS)
+        is_input = column < NUM_INPUTS
         a = tl.load(
             x_row[:, None] + column[None, :], mask=is_row[:, None] & is_input[None, :], other=0.0
         )

@@ -41,7 +41,7 @@ def gumbel_argmax(
     return tokens
 
 
-@jit
+@jit(varying=("seeds", "positions"))
 def _gumbel_argmax_kernel(
     logits, is_drawn, seeds, positions, tokens, vocab_size, stride, BLOCK: tl.constexpr
 ):

@@ -52,6 +52,7 @@ def int4_linear(
         target,
         num_rows,
         x.stride(0),
+        -(-num_inputs // (num_splits * block_inputs)),
         NUM_INPUTS=num_inputs,
         NUM_OUTPUTS=num_outputs,
         NUM_PADDED=2 * half * num_blocks,
@@ -59,12 +60,11 @@ def int4_linear(
         BLOCK_ROWS=block_rows,
         HALF_OUTPUTS=half,
         BLOCK_INPUTS=block_inputs,
-        SPLIT_BLOCKS=-(-num_inputs // (num_splits * block_inputs)),
     )
     return output if num_splits == 1 else output.copy_(target.sum(0))
 
 
-@jit
+@jit(varying=("num_rows", "split_blocks"))
 def _int4_linear_kernel(
     x,
     packed,
@@ -72,6 +72,7 @@ def _int4_linear_kernel(
     out,
     num_rows,
     x_stride,
+    split_blocks,
     NUM_INPUTS: tl.constexpr,
     NUM_OUTPUTS: tl.constexpr,
     NUM_PADDED: tl.constexpr,
@@ -79,7 +80,6 @@ def _int4_linear_kernel(
     BLOCK_ROWS: tl.constexpr,
     HALF_OUTPUTS: tl.constexpr,
     BLOCK_INPUTS: tl.constexpr,
-    SPLIT_BLOCKS: tl.constexpr,
 ):
     # Locate: a block of rows, a block of outputs in two halves, a part of the inputs.
     row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -87,8 +87,8 @@ def _int4_linear_kernel(
     output = tl.program_id(1) * (2 * HALF_OUTPUTS) + half
     split = tl.program_id(2)
     is_row = row < num_rows
-    first = split * SPLIT_BLOCKS
-    last = tl.minimum(first + SPLIT_BLOCKS, NUM_INPUTS // BLOCK_INPUTS)
+    first = split * split_blocks
+    last = tl.minimum(first + split_blocks, NUM_INPUTS // BLOCK_INPUTS)
 
     # Multiply one block of inputs at a time. A code minus 8 is exact in the dtype of x. Scales are
     # applied to the product, and offsets to the sum of x.

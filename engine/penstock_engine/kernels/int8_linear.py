@@ -60,6 +60,7 @@ def int8_linear(
         num_rows,
         factor,
         x.stride(0),
+        -(-num_inputs // (num_splits * block_inputs)),
         NUM_INPUTS=num_inputs,
         NUM_OUTPUTS=num_outputs,
         NUM_GROUPS=num_groups,
@@ -67,7 +68,6 @@ def int8_linear(
         BLOCK_ROWS=block_rows,
         BLOCK_OUTPUTS=BLOCK_OUTPUTS,
         BLOCK_INPUTS=block_inputs,
-        SPLIT_BLOCKS=-(-num_inputs // (num_splits * block_inputs)),
     )
     return output if num_splits == 1 else output.copy_(target.sum(0))
 
@@ -84,7 +84,7 @@ def choose_block_rows(num_rows: int, element_size: int) -> int:
     return 16 if element_size > 2 else min(64, max(16, next_power_of_2(num_rows)))
 
 
-@jit
+@jit(varying=("num_rows", "split_blocks"))
 def _int8_linear_kernel(
     x,
     codes,
@@ -94,6 +94,7 @@ def _int8_linear_kernel(
     num_rows,
     factor,
     x_stride,
+    split_blocks,
     NUM_INPUTS: tl.constexpr,
     NUM_OUTPUTS: tl.constexpr,
     NUM_GROUPS: tl.constexpr,
@@ -101,7 +102,6 @@ def _int8_linear_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_OUTPUTS: tl.constexpr,
     BLOCK_INPUTS: tl.constexpr,
-    SPLIT_BLOCKS: tl.constexpr,
 ):
     # Locate: a block of rows, a range of outputs, a part of the inputs.
     row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -109,8 +109,8 @@ def _int8_linear_kernel(
     split = tl.program_id(2)
     is_row = row < num_rows
     is_output = output < NUM_OUTPUTS
-    first = split * SPLIT_BLOCKS
-    last = tl.minimum(first + SPLIT_BLOCKS, tl.cdiv(NUM_INPUTS, BLOCK_INPUTS))
+    first = split * split_blocks
+    last = tl.minimum(first + split_blocks, tl.cdiv(NUM_INPUTS, BLOCK_INPUTS))
 
     # Multiply one block of inputs at a time. A code, and a code minus its zero, is exact in the dtype
     # of x. Scales are applied to the product.

@@ -79,7 +79,7 @@ def kv_write(
     )
 
 
-@jit
+@jit(varying=("slots",))
 def _kv_write_kernel(
     keys,
     values,

@@ -1,6 +1,6 @@
 """Asynchronous copies between host and device.
 
-Work submitted to the device after `send` reads the sent data. Fetched data may be read once a
+Work submitted to the device after `send` reads the sent data, which is fastest from `host_buffer`. Fetched data may be read once a
 CompletionEvent that was recorded after `fetch` has occurred. On the CPU nothing is copied.
 """
 
@@ -18,15 +18,27 @@ logger = logging.getLogger(__name__)
 ALIGNMENT_BYTES = 64
 
 
+def host_buffer(
+    shape: Sequence[int], dtype: torch.dtype, device: torch.device | str
+) -> torch.Tensor:
+    """Uninitialized host tensor to fill and `send`, page-locked for a CUDA device.
+
+    torch reuses the memory of a dropped tensor once the copies from it have finished. So a step gets a
+    buffer of its own while the copies of earlier steps are still pending.
+    """
+    return torch.empty(tuple(shape), dtype=dtype, pin_memory=torch.device(device).type == "cuda")
+
+
 def send(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
     """Copy a host tensor to the device without waiting.
 
-    The argument may be overwritten as soon as this returns, except on the CPU, where it is returned
-    itself.
+    A tensor that is not a host_buffer is first copied to page-locked memory, and may be overwritten as
+    soon as this returns. On the CPU the argument itself is returned.
     """
     if torch.device(device).type == "cpu":
         return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
+    # torch copies a tensor that is not contiguous through pageable memory, and waits for it.
+    return tensor.contiguous().pin_memory().to(device, non_blocking=True)
 
 
 def fetch(tensor: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from penstock_engine.core.errors import ModelError, Remedies
-from penstock_engine.execution.graph_sizes import graph_bytes, most_rows
+from penstock_engine.execution.graph_sizes import graph_bytes, recorded_sizes
 from penstock_engine.layers.gather_sizes import gathered_bytes
 from penstock_engine.machine.device import DeviceMemory
 from penstock_engine.memory.batch_limits import BatchLimits
@@ -149,7 +149,7 @@ class MemoryBudget:
             attention_launches=[layer.attention.num_launches for layer in self.model.layers],
             hidden_size=self.model.hidden_size,
             item_bytes=self.item_bytes,
-            activation_bytes=self._activation_bytes(most_rows(self.limits.max_num_seqs)),
+            activation_bytes=self._activation_bytes(recorded_sizes(self.limits.max_num_seqs)[-1]),
         )
 
 

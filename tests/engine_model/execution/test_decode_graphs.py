@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.execution.decode_graphs import DecodeBuffers, DecodeGraphs
-from penstock_engine.execution.graph_sizes import SIZES, graph_bytes, most_rows, padded_size
+from penstock_engine.execution.graph_sizes import (
+    SIZES,
+    WORKSPACE_BYTES,
+    graph_bytes,
+    padded_size,
+    recorded_sizes,
+)
 from penstock_engine.execution.paged_model import PagedModel
 from penstock_engine.execution.runner import Runner
 from penstock_engine.execution.runner_config import RunnerConfig
@@ -39,13 +45,22 @@ def test_a_batch_beyond_all_sizes_is_not_padded() -> None:
     assert padded_size(SIZES[-1] + 1) is None
 
 
+@pytest.mark.parametrize(
+    ("max_num_seqs", "expected"), [(1, (1,)), (7, (1, 2, 4, 8)), (8, (1, 2, 4, 8)), (9999, SIZES)]
+)
+def test_sizes_end_with_that_of_the_largest_batch(
+    max_num_seqs: int, expected: tuple[int, ...]
+) -> None:
+    assert recorded_sizes(max_num_seqs) == expected
+
+
 def test_memory_is_counted_for_every_size() -> None:
     """The count equals the actual size of inputs and hidden states."""
     shape = {"max_model_len": MAX_LEN, "block_size": BLOCK_SIZE, "hidden_size": 8, "item_bytes": 2}
     counted = graph_bytes(max_num_seqs=7, attention_launches=[], activation_bytes=0, **shape)
-    buffers = vars(DecodeBuffers(most_rows(7), MAX_LEN, BLOCK_SIZE, "cpu")).values()
+    buffers = vars(DecodeBuffers(recorded_sizes(7)[-1], MAX_LEN, BLOCK_SIZE, "cpu")).values()
     inputs = sum(b.numel() * b.itemsize for b in buffers if isinstance(b, torch.Tensor))
-    assert counted == inputs + (1 + 2 + 4 + 8) * 8 * 2
+    assert counted == inputs + (1 + 2 + 4 + 8) * 8 * 2 + WORKSPACE_BYTES
     more = graph_bytes(max_num_seqs=7, attention_launches=[6, 6, 9], activation_bytes=100, **shape)
     assert more - counted - 100 == 4 * (12 + 12 + 15) * 64 * 2**10
 
@@ -66,20 +81,29 @@ class RecordingModel:
 
 
 class RunAgain:
-    """Recorder that records nothing: a replay computes the step again."""
+    """Recorder that computes a step, and records nothing: a replay computes the step again.
 
-    def __init__(self) -> None:
-        self.num_recorded = 0
+    sizes: numbers of rows that were recorded. largest: those above it do not fit into memory.
+    """
+
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
+        self.sizes: list[int] = []
 
     def __call__(self, compute: Compute) -> Compute:
-        self.num_recorded += 1
+        self.sizes.append(len(compute()))
+        if self.sizes[-1] > self.largest:
+            raise torch.OutOfMemoryError("CUDA out of memory")
         return compute
 
 
-def graphs(max_rows: int = 16) -> tuple[DecodeGraphs, RecordingModel, RunAgain]:
-    seen, recorder = RecordingModel(), RunAgain()
-    buffers = DecodeBuffers(max_rows, MAX_LEN, BLOCK_SIZE, "cpu")
-    return DecodeGraphs(seen, buffers, max_rows, recorder), seen, recorder
+def graphs(largest: int = 99) -> tuple[DecodeGraphs, RecordingModel, RunAgain]:
+    """Graphs of up to 16 rows, recorded. largest: the most rows for which there is memory."""
+    seen, recorder = RecordingModel(), RunAgain(largest)
+    buffers = DecodeBuffers(16, MAX_LEN, BLOCK_SIZE, "cpu")
+    made = DecodeGraphs(seen, buffers, recorded_sizes(16), recorder)
+    made.record()
+    return made, seen, recorder
 
 
 @given(st.lists(st.lists(st.integers(0, MAX_LEN - 1), min_size=1, max_size=16), min_size=1))
@@ -87,7 +111,7 @@ def graphs(max_rows: int = 16) -> tuple[DecodeGraphs, RecordingModel, RunAgain]:
 def test_each_step_finds_its_own_rows_and_padding_behind_them(steps: list[list[int]]) -> None:
     """Buffers keep no rows of an earlier step with more sequences or more blocks."""
     runner, seen, recorder = graphs()
-    sizes = set()
+    recorded = [*recorder.sizes]
     for starts in steps:
         sequences = [
             decoding(start, first_block=3 * row + 1, token_id=row + 1)
@@ -97,7 +121,7 @@ def test_each_step_finds_its_own_rows_and_padding_behind_them(steps: list[list[i
         assert hidden is not None
         assert hidden.tolist() == [[s.token_ids[0], s.start] for s in sequences]
         size = padded_size(len(starts))
-        sizes.add(size)
+        assert size is not None
         lengths, slots = seen.batch.lengths.tolist(), seen.slots.tolist()
         assert lengths == [s.end for s in sequences] + [0] * (size - len(starts))
         for row, sequence in enumerate(sequences):
@@ -107,7 +131,25 @@ def test_each_step_finds_its_own_rows_and_padding_behind_them(steps: list[list[i
             assert slots[row] == table[-1] * BLOCK_SIZE + sequence.start % BLOCK_SIZE
         assert slots[len(starts) :] == [-1] * (size - len(starts))
         assert seen.batch.max_length == MAX_LEN
-    assert recorder.num_recorded == len(sizes)
+    assert recorder.sizes == recorded
+
+
+def test_all_sizes_are_recorded_at_the_start_the_largest_first() -> None:
+    """The padding that is recorded writes no keys and values, and attends to nothing."""
+    _, seen, recorder = graphs()
+    assert recorder.sizes == [16, 8, 4, 2, 1]
+    assert seen.slots.tolist() == [-1]
+    assert seen.batch.lengths.tolist() == [0]
+
+
+def test_sizes_for_which_there_is_no_memory_are_launched(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runner, _, recorder = graphs(largest=4)
+    assert recorder.sizes == [16, 8, 4, 2, 1]
+    assert [m.args[0] for m in caplog.records if m.levelname == "WARNING" and m.args] == [16, 8]
+    assert runner.run([decoding(3)] * 5) is None
+    assert runner.run([decoding(3)] * 4) is not None
 
 
 def test_inputs_of_a_size_stay_where_they_are() -> None:
@@ -131,9 +173,10 @@ def test_inputs_of_a_size_stay_where_they_are() -> None:
 )
 def test_other_steps_are_not_replayed(other: ScheduledSequence) -> None:
     runner, seen, _ = graphs()
+    num_passes = seen.num_passes
     assert runner.run([decoding(3), other]) is None
     assert runner.run([decoding(3)] * 17) is None
-    assert seen.num_passes == 0
+    assert seen.num_passes == num_passes
 
 
 def test_steps_are_launched_ahead_on_a_device_unless_told_otherwise(
