@@ -36,8 +36,9 @@ PART = RankConfig(
     config=RunnerConfig(
         model_dir=Path("/models/ä"), device="cpu", dtype="float32", num_blocks=7, block_size=16,
         max_num_seqs=2, max_num_batched_tokens=5, max_model_len=99, quantization="int8",
-        kv_dtype="int8", num_host_blocks=2, max_adapters=1, draft_model_dir=Path("/drafts/ü"),
-        draft_method="eagle", layout=Layout(2, 3, True), async_scheduling=False, enforce_eager=True,
+        kv_dtype="int8", num_host_blocks=2, max_adapters=1, max_lora_rank=32,
+        draft_model_dir=Path("/drafts/ü"), draft_method="eagle", layout=Layout(2, 3, True),
+        async_scheduling=False, enforce_eager=True,
     ),
     num_threads=1,
     store_port=4711,

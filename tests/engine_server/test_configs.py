@@ -45,12 +45,12 @@ def test_a_runner_has_the_sizes_of_the_plan_and_the_flags_of_the_model() -> None
     config = EngineConfig(
         model_dir=Path("model"), max_num_seqs=9, max_model_len=999, block_size=8, dtype="float32",
         quantization="int4", device="auto", speculative_config=EAGLE, enable_lora=True, max_loras=5,
-        tensor_parallel_size=2, pipeline_parallel_size=3, enable_expert_parallel=True,
+        max_lora_rank=32, tensor_parallel_size=2, pipeline_parallel_size=3, enable_expert_parallel=True,
         async_scheduling=False, enforce_eager=True,
     )  # fmt: skip
     assert runner_config(config, PLAN) == RunnerConfig(
         **SIZES, model_dir=Path("model"), device="cpu", dtype="bfloat16", quantization="int4",
-        kv_dtype="int8", max_adapters=5, draft_model_dir=Path("head"), draft_method="eagle",
+        kv_dtype="int8", max_adapters=5, max_lora_rank=32, draft_model_dir=Path("head"), draft_method="eagle",
         layout=Layout(2, 3, True), async_scheduling=False, enforce_eager=True,
     )  # fmt: skip
 

@@ -45,9 +45,7 @@ class DecodeBuffers:
         self._max_length = max_model_len
         self._block_size = block_size
         width = -(-max_model_len // block_size)
-        self._inputs = torch.zeros(
-            input_numbers(max_rows, width), dtype=torch.int32, device=device
-        )
+        self._inputs = torch.zeros(input_numbers(max_rows, width), dtype=torch.int32, device=device)
         self._tables = torch.zeros(max_rows, width, dtype=torch.int32, device=device)
 
     def fill(

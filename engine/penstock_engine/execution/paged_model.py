@@ -59,11 +59,11 @@ class PagedModel:
         self.device = device = config.device
         self.config = model.shard.config
         self.decoder = model
-        self._dtype: torch.dtype = getattr(torch, config.dtype)
+        self.dtype: torch.dtype = getattr(torch, config.dtype)
         self._block_size = config.block_size
         self._stages = stages
         kv_dtype: torch.dtype = getattr(torch, config.kv_dtype or config.dtype)
-        self._is_quantized = kv_dtype != self._dtype
+        self._is_quantized = kv_dtype != self.dtype
         self._caches = [
             KVCache.zeros(
                 # The additional last block holds zeros: padding reads it.
@@ -78,8 +78,12 @@ class PagedModel:
         self._host_blocks = None
         if config.num_host_blocks and self._parts:
             self._host_blocks = HostBlocks(self._parts, config.num_host_blocks)
-        max_adapters = config.max_adapters
-        self.adapters = Adapters(model, model.shard, device, max_adapters) if max_adapters else None
+        self._max_adapters = max_adapters = config.max_adapters
+        self.adapters = None
+        if max_adapters:
+            self.adapters = Adapters(
+                model, model.shard, device, max_adapters, max_rank=config.max_lora_rank
+            )
         self._graphs = self._make_graphs(config)
 
     @classmethod
@@ -184,11 +188,22 @@ class PagedModel:
         spans = [Span(s.start, s.end, s.block_table) for s in sequences]
         if operations(self.device).has_kernels:
             return PagedAttention.of(spans, slots, self._block_size)
-        return GatheredAttention(spans, slots, dtype=self._dtype, is_quantized=self._is_quantized)
+        return GatheredAttention(spans, slots, dtype=self.dtype, is_quantized=self._is_quantized)
 
     @property
     def vocab_size(self) -> int:
         return self.config.vocab_size
+
+    @property
+    def groupings(self) -> list[tuple[int, int]]:
+        """Number of groups, and rows of a token, of each product whose rows are grouped."""
+        groupings = []
+        if self.config.experts is not None:
+            num_experts = len(self.decoder.shard.experts.local)
+            groupings.append((num_experts, self.config.experts.num_experts_per_token))
+        if self._max_adapters:
+            groupings.append((self._max_adapters, 1))
+        return groupings
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits [rows, vocabulary]. hidden: [rows, hidden_size], of the rows that are needed."""
@@ -197,7 +212,7 @@ class PagedModel:
     def empty_rows(self, num_rows: int) -> torch.Tensor:
         """Uninitialized tensor of hidden states, [num_rows, hidden_size]."""
         size = (num_rows, self.config.hidden_size)
-        return torch.empty(size, dtype=self._dtype, device=self.device)
+        return torch.empty(size, dtype=self.dtype, device=self.device)
 
     def normed(self, hidden: torch.Tensor) -> torch.Tensor:
         """Apply the final norm. hidden: [rows, hidden_size], output of the last layer."""

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from penstock_engine.core.errors import RunnerDiedError
-from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import (
     PENDING_TOKEN,
     BlockCopies,
@@ -17,6 +16,7 @@ from penstock_engine.core.step import (
     SequenceOutput,
     Step,
 )
+from penstock_engine.execution import warm_up
 from penstock_engine.execution.draft_head import DraftHead
 from penstock_engine.execution.draft_model import DraftModel
 from penstock_engine.execution.paged_model import PagedModel, row_order
@@ -26,14 +26,12 @@ from penstock_engine.execution.pending_step import ExtraOutputs, PendingStep
 from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.kernels.transfer import fetch, send
 from penstock_engine.layers.pending_tokens import pending_token_id
-from penstock_engine.lora.adapters import Adapters
+from penstock_engine.lora.adapters import Adapters, neutral_adapter
 from penstock_engine.machine.cpu_threads import CpuThreads, allowed_threads
 from penstock_engine.sampling.logprobs import LogprobBuffer
 from penstock_engine.sampling.request_state import RequestStates
 from penstock_engine.sampling.sampling_sizes import rows_at_once
 from penstock_engine.telemetry import logs
-
-WARM_UP_TOKENS = 16
 
 
 class Runner:
@@ -113,11 +111,10 @@ class Runner:
         draft = _load_draft(config, model)
         runner = cls(model, draft, is_ahead=config.async_scheduling, threads=threads)
         on_weights()
-        limits = (config.block_size, config.max_model_len, config.max_num_batched_tokens)
-        runner.warm_up(
-            min(WARM_UP_TOKENS, *limits),
-            min(config.max_num_seqs, config.max_num_batched_tokens),
-        )
+        steps = warm_up.weight_steps(config)
+        if config.device != "cpu":
+            steps = warm_up.kernel_steps(config, model.groupings)
+        runner.warm_up(steps)
         return runner
 
     @torch.inference_mode()
@@ -170,22 +167,23 @@ class Runner:
         return adapters
 
     @torch.inference_mode()
-    def warm_up(self, num_prompt_tokens: int, num_sequences: int) -> None:
-        """Record CUDA graphs, and run steps that read the weights and compile kernels.
+    def warm_up(self, steps: Sequence[Step]) -> None:
+        """Record CUDA graphs, and run steps (warm_up.py), before the first request.
 
-        They write only to block 0, which is not in the prefix cache yet.
+        The steps write only to block 0, which is not in the prefix cache yet.
         """
         for model in (self._model, None if self._draft is None else self._draft.model):
             if isinstance(model, PagedModel):
                 model.record_graphs()
-        greedy = SamplingParams(max_tokens=1, temperature=0.0)
-
-        def sequence(name: str, num_tokens: int) -> ScheduledSequence:
-            tokens = (0,) * num_tokens
-            return ScheduledSequence(name, 0, tokens, (0,), True, greedy, tokens, num_tokens)
-
-        self.run(Step((sequence("", num_prompt_tokens),)))
-        self.run(Step(tuple(sequence(str(i), 1) for i in range(num_sequences))))
+        has_adapter = any(sequence.adapter for step in steps for sequence in step.sequences)
+        if has_adapter:
+            neutral = neutral_adapter(self.adapters.targets, self._model.dtype)
+            self.adapters.add(warm_up.ADAPTER, neutral)
+        for step in steps:
+            self.run(step)
+        if has_adapter:
+            self.adapters.remove(warm_up.ADAPTER)
+        self._last = self._unread = None
 
     def _sample_previous_step(
         self, sequences: Sequence[ScheduledSequence]

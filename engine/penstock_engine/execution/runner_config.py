@@ -26,6 +26,7 @@ class RunnerConfig:
     kv_dtype: str | None = None  # int8 or float8_e4m3fn; None: dtype
     num_host_blocks: int = 0
     max_adapters: int = 0
+    max_lora_rank: int = 16  # of an adapter
     # Directory of a draft model or draft head, according to draft_method; only rank 0 loads it
     draft_model_dir: Path | None = None
     draft_method: Literal["draft_model", "eagle"] = "draft_model"

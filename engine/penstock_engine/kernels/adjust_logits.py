@@ -72,7 +72,15 @@ def adjust_logits(
 
 
 @jit(
-    varying=("temperatures", "min_ps", "repetitions", "presences", "frequencies", "slots", "allowed")
+    varying=(
+        "temperatures",
+        "min_ps",
+        "repetitions",
+        "presences",
+        "frequencies",
+        "slots",
+        "allowed",
+    )
 )
 def _adjust_logits_kernel(
     logits,

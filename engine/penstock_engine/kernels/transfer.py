@@ -1,7 +1,8 @@
 """Asynchronous copies between host and device.
 
-Work submitted to the device after `send` reads the sent data, which is fastest from `host_buffer`. Fetched data may be read once a
-CompletionEvent that was recorded after `fetch` has occurred. On the CPU nothing is copied.
+Work submitted to the device after `send` reads the sent data, which is fastest from `host_buffer`.
+Fetched data may be read once a CompletionEvent that was recorded after `fetch` has occurred. On the CPU
+nothing is copied.
 """
 
 import logging

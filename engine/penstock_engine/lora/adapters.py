@@ -8,7 +8,7 @@ one, share a step. A rank that has a part of W has the same part of B A.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -59,14 +59,16 @@ class Adapters:
     current step, and the most recently used others. On the CPU both are the same memory.
     """
 
-    def __init__(self, model: nn.Module, shard: Shard, device: str, max_active: int) -> None:
+    def __init__(
+        self, model: nn.Module, shard: Shard, device: str, max_active: int, *, max_rank: int
+    ) -> None:
         """shard: the model's part on this rank. max_active: maximum number of adapters on the device,
-        and so in one step."""
+        and so in one step. max_rank: of an adapter."""
         self._shard = shard
         self._device = device
         self._selection: RowSelection = TorchRowSelection(device)
         if operations(device).has_kernels:
-            self._selection = KernelRowSelection(device, max_active)
+            self._selection = KernelRowSelection(device, max_active, max_rank)
         self._products: list[LoraLinear] = []
         self._added: dict[str, Adapter] = {}
         self._active: OrderedDict[str, int] = OrderedDict()  # slots on the device
@@ -170,6 +172,17 @@ def targets_of(config: ModelConfig) -> dict[str, tuple[int, int]]:
                 name = f"model.layers.{index}.{half}.{product}"
                 targets[renamed(name, config.family.names)] = sizes
     return targets
+
+
+def neutral_adapter(targets: Mapping[str, tuple[int, int]], dtype: torch.dtype) -> Adapter:
+    """An adapter of rank 1 that changes nothing. targets: shapes by name (targets_of)."""
+    return Adapter(
+        1,
+        {
+            name: Factors(torch.zeros(1, inputs, dtype=dtype), torch.zeros(outputs, 1, dtype=dtype))
+            for name, (outputs, inputs) in targets.items()
+        },
+    )
 
 
 def _split(factors: Factors, shard: TensorShard | None) -> Factors:

@@ -84,9 +84,11 @@ class KernelRowSelection:
     groups: None if no sequence has an adapter.
     """
 
-    def __init__(self, device: str, num_slots: int) -> None:
+    def __init__(self, device: str, num_slots: int, max_rank: int) -> None:
+        """num_slots, max_rank: maximum number of adapters on the device, and their maximum rank."""
         self.groups: Groups | None = None
         self.num_slots = num_slots
+        self.max_rank = max_rank
         self._device = device
 
     def select(self, sequences: Sequence[ScheduledSequence], slots: Mapping[str, int]) -> None:
@@ -106,51 +108,51 @@ class KernelLoraProduct:
     """LoRA product with Triton kernels, of all adapters at once.
 
     The sections have the same input, so their A factors are stacked into one product. Shapes: A
-    [slots, sections * rank, inputs]; B of each section [slots, outputs, rank]. rank is the largest of
-    the stored adapters; the factors of others are padded with zeros.
+    [slots, sections * rank, inputs]; B of each section [slots, outputs, rank]. rank is the maximum rank,
+    to which factors are padded with zeros: for each rank the kernels would have to be compiled again.
     """
 
     def __init__(self, sections: Sequence[Section], selection: KernelRowSelection) -> None:
         self._sections = sections
         self._selection = selection
-        self._rank = 0
-        self._a = torch.empty(0)
+        self._rank = selection.max_rank
+        # Allocated with the first adapter that changes this layer
+        self._a: torch.Tensor | None = None
         self._b: list[torch.Tensor] = []
+        self._slots: set[int] = set()  # of adapters that change this layer
 
     def put(self, slot: int, factors: Mapping[str, Factors]) -> None:
         mine = [(i, factors[s.name]) for i, s in enumerate(self._sections) if s.name in factors]
         self.clear(slot)
         for index, pair in mine:
-            rank = len(pair.a)
-            if rank > self._rank:
-                self._grow(rank, pair.a)
-            first = index * self._rank
-            self._a[slot, first : first + rank] = pair.a
+            a = self._a
+            if a is None:
+                a = self._a = self._allocate(pair.a)
+            rank, first = len(pair.a), index * self._rank
+            a[slot, first : first + rank] = pair.a
             self._b[index][slot, :, :rank] = pair.b
+            self._slots.add(slot)
 
     def clear(self, slot: int) -> None:
-        if self._rank:
+        if self._a is not None and slot in self._slots:
             for stack in (self._a, *self._b):
                 stack[slot] = 0
+        self._slots.discard(slot)
 
     def add(self, y: torch.Tensor, x: torch.Tensor) -> None:
         groups = self._selection.groups
-        if groups is None or not self._rank:
+        if groups is None or self._a is None or not self._slots:
             return
         shrunk = grouped_linear(x, self._a, groups, out_dtype=torch.float32)
         for index, (section, b) in enumerate(zip(self._sections, self._b, strict=True)):
             part = shrunk[:, index * self._rank : (index + 1) * self._rank]
             grouped_linear(part, b, groups, out=y[:, section.first : section.last])
 
-    def _grow(self, rank: int, like: torch.Tensor) -> None:
-        num_slots, num_sections = self._selection.num_slots, len(self._sections)
-        a = like.new_zeros(num_slots, num_sections, rank, like.shape[1])
-        b = [like.new_zeros(num_slots, s.last - s.first, rank) for s in self._sections]
-        if self._rank:
-            a[:, :, : self._rank] = self._a.view(num_slots, num_sections, self._rank, -1)
-            for new, old in zip(b, self._b, strict=True):
-                new[..., : self._rank] = old
-        self._rank, self._a, self._b = rank, a.flatten(1, 2), b
+    def _allocate(self, like: torch.Tensor) -> torch.Tensor:
+        """Allocate the factors of all slots. Returns those of A. like: A of an adapter."""
+        num_slots = self._selection.num_slots
+        self._b = [like.new_zeros(num_slots, s.last - s.first, self._rank) for s in self._sections]
+        return like.new_zeros(num_slots, len(self._sections) * self._rank, like.shape[1])
 
 
 # Rows of the current step by adapter, which all linear layers of a model share.

@@ -12,6 +12,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence, Step
 from penstock_engine.execution.runner import Runner
 from penstock_engine.execution.runner_config import RunnerConfig
+from penstock_engine.execution.warm_up import weight_steps
 from penstock_engine.machine.cgroup import throttled_s
 from penstock_engine.machine.cpu_threads import (
     MAX_PAUSE_S,
@@ -199,7 +200,7 @@ def test_the_warm_up_gives_threads_up(qwen3_dir: Path) -> None:
         runner._threads = threads = CpuThreads(
             3, read=lambda: CpuCounters(float(next(waits_s)), 0.0), clock=lambda: float(next(now_s))
         )
-        runner.warm_up(8, 2)
+        runner.warm_up(weight_steps(config))
         assert threads.count == 1
     finally:
         torch.set_num_threads(allowed)

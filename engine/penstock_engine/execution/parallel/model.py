@@ -51,6 +51,7 @@ class ParallelModel:
 
     def __init__(self, model: PagedModel, part: RankConfig, ranks: Ranks, workers: Workers) -> None:
         self.device = model.device
+        self.dtype = model.dtype
         self._model = model
         self._layout = part.config.layout
         self._group = ranks.group
@@ -115,6 +116,10 @@ class ParallelModel:
     @property
     def vocab_size(self) -> int:
         return self._model.vocab_size
+
+    @property
+    def groupings(self) -> list[tuple[int, int]]:
+        return self._model.groupings
 
     @property
     def adapters(self) -> "ParallelAdapters | None":
