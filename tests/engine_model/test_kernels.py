@@ -34,6 +34,20 @@ def test_kernels_compile_for_cuda() -> None:
     assert result.stdout.endswith("compiled\n"), result.stderr[-5000:]
 
 
+def test_no_step_compiles_after_the_warm_up() -> None:
+    """Drawn steps need no variant of a kernel that the warm-up has not needed."""
+    env = {**os.environ, "PYTHONPATH": str(KERNEL_TESTS.parents[2])}
+    env.pop("TRITON_INTERPRET", None)
+    result = subprocess.run(
+        [sys.executable, str(KERNEL_TESTS / "compile_in_steps.py")],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout.endswith("no step compiles\n"), result.stderr[-5000:]
+
+
 def test_a_cpu_engine_does_not_import_triton() -> None:
     """Importing Triton would cost time and memory at every start, and it is not always installed."""
     code = "import sys, penstock_engine.execution.runner; print('triton' in sys.modules)"
