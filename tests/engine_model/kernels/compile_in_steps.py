@@ -6,7 +6,7 @@ variant a launch needs. Run in a process of its own, by test_kernels.py.
 
 import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
