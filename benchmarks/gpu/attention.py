@@ -1,0 +1,177 @@
+"""Paged attention: its share of the memory bandwidth, and its FLOP/s with prompts, beside torch's attention.
+
+Times are of replayed CUDA graphs of many launches over different pages, so that neither launches nor the
+device's cache count.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import torch
+from benchmarks.gpu.attention_inputs import (
+    BLOCK_SIZE,
+    LARGE,
+    SMALL,
+    Case,
+    Heads,
+    Inputs,
+    PoolStore,
+    make_inputs,
+    relative_error,
+)
+from benchmarks.gpu.context import Context, Item, Record
+from benchmarks.gpu.peak import peak_flops
+from benchmarks.gpu.timing import seconds_per_launch
+from benchmarks.gpu.torch_attention import BACKENDS, torch_attention
+
+from penstock_engine.kernels.paged_attention import paged_attention
+
+BATCHES = (32, 128, 64, 256, 8, 1)
+CONTEXTS = (2048, 8192, 512, 32_768)
+MAX_KV_BYTES = 36 * 2**30  # of a case; 256 sequences of 32,768 tokens have 32 GiB
+MEMORY_SHARE = 0.3  # of the device's memory, for the KV cache of a case
+POOL_BYTES_8_BITS = 4 * 2**30  # before rounding, which takes four times as much for a moment
+MIN_LAUNCHES = 8  # in a graph
+MAX_ERROR = 0.02  # of bfloat16 results against float32, relative to the result of a sequence
+
+
+def decode_cases() -> list[Case]:
+    """Cases of one new token, the ones with a bar first."""
+    cases = [
+        Case(f"decode {batch} x {context}", (context,) * batch)
+        for batch in BATCHES
+        for context in CONTEXTS
+    ]
+    cases.sort(key=lambda case: len(case.lengths) < 32 or case.lengths[0] < 2048)
+    uneven = [
+        Case("decode 1 x 32768 + 31 x 512", (512,) * 31 + (32_768,)),
+        Case("decode 1 x 32768 + 127 x 1024", (1024,) * 127 + (32_768,)),
+    ]
+    rounded = [
+        Case(f"decode {batch} x {context}, {cache}", (context,) * batch, cache=cache)
+        for cache in ("int8", "float8_e4m3fn")
+        for batch, context in ((32, 2048), (64, 8192))
+    ]
+    return [*cases, *uneven, *rounded]
+
+
+def prompt_cases() -> list[Case]:
+    return [
+        Case("prompt 1 x 8192", (8192,), 8192),
+        Case("prompt 1 x 2048", (2048,), 2048),
+        Case("prompt 4 x 2048", (2048,) * 4, 2048),
+        Case("prompt 1 x 2048 after 6144", (8192,), 2048),
+    ]
+
+
+SMALL_CASES = [
+    Case("decode 2 x 40", (40, 40)),
+    Case("decode 1 x 70 + 2 x 5", (5, 5, 70)),
+    Case("decode 2 x 20, int8", (20, 20), cache="int8"),
+    Case("prompt 1 x 24", (24,), 24),
+    Case("prompt 2 x 8 after 8", (16, 16), 8),
+]
+
+
+def items(context: Context) -> Iterator[Item]:
+    """Decode and prompts with the kernel, then the same with torch's attention."""
+    heads = SMALL if context.is_small else LARGE
+    memory_bytes = float(context.machine.get("memory_bytes", 0))
+    most_bytes = min(MAX_KV_BYTES, MEMORY_SHARE * memory_bytes)
+    cases = [*decode_cases(), *prompt_cases()]
+    cases = [case for case in cases if case.kv_bytes(heads) <= most_bytes]
+    if context.is_small:
+        cases = SMALL_CASES
+    store = PoolStore(pool_blocks(cases, heads, most_bytes), heads, context)
+    for case in cases:
+        yield Item(case.name, partial(measure, case, heads, store, context))
+    for case in cases:
+        if is_possible_in_torch(case):
+            for backend in BACKENDS[:1] if context.is_small else BACKENDS:
+                run = partial(measure_torch, case, heads, store, context, backend)
+                yield Item(f"{case.name}, torch {backend}", run)
+
+
+def is_possible_in_torch(case: Case) -> bool:
+    """Whether all sequences are alike, and either decode a token or compute their whole prompt."""
+    is_whole = case.num_queries in (1, case.lengths[0])
+    return case.cache == "same" and len({*case.lengths}) == 1 and is_whole
+
+
+def pool_blocks(cases: Sequence[Case], heads: Heads, most_bytes: float) -> dict[str, int]:
+    """Number of blocks of the pool of each kind of cache: enough for its largest case."""
+    block_bytes = 2 * 2 * BLOCK_SIZE * heads.num_kv_heads * heads.head_dim
+    blocks: dict[str, int] = {}
+    for case in cases:
+        bytes_wanted = most_bytes if case.cache == "same" else min(most_bytes, POOL_BYTES_8_BITS)
+        num_blocks = max(case.num_blocks, int(bytes_wanted / block_bytes))
+        blocks[case.cache] = max(num_blocks, blocks.get(case.cache, 0))
+    return blocks
+
+
+@torch.inference_mode()
+def measure(case: Case, heads: Heads, store: PoolStore, context: Context) -> Record:
+    """Time of a launch, and the figures of `rates`. is_chosen: whether the tile is the engine's choice."""
+    inputs = make_inputs(case, heads, store.get(case.cache), max_copies=copies(context))
+    output = launch(inputs, 0)
+    error = relative_error(output, inputs, inputs.batches[0])
+    works = [partial(launch, inputs, index) for index in rotation(inputs, context)]
+    seconds = seconds_per_launch(works, context.device)
+    figures = rates(case, heads, seconds, context)
+    figures |= {"ok": error < MAX_ERROR, "relative_error": error}
+    if len({*case.lengths}) == 1 and case.num_queries == 1 and case.cache == "same":
+        figures |= {"is_chosen": True, "batch": len(case.lengths), "context": case.lengths[0]}
+    return figures
+
+
+def launch(inputs: Inputs, index: int) -> torch.Tensor:
+    """Attend with the engine's kernel over one of the batches."""
+    scale, pool = inputs.heads.head_dim**-0.5, inputs.pool
+    return paged_attention(
+        inputs.query, pool.numbers, inputs.batches[index], scale, kv_scales=pool.scales
+    )
+
+
+@torch.inference_mode()
+def measure_torch(
+    case: Case, heads: Heads, store: PoolStore, context: Context, backend: str
+) -> Record:
+    """Time of torch's attention over keys and values of equal size that lie one after another."""
+    pool = store.get(case.cache)
+    works = torch_attention(case, heads, pool, backend, copies(context))
+    try:
+        works[0]()
+    except RuntimeError as error:  # a backend need not have a kernel for every case
+        return {"not_supported": str(error).strip().splitlines()[0]}
+    works = (works * MIN_LAUNCHES)[: max(len(works), 1 if context.is_small else MIN_LAUNCHES)]
+    return rates(case, heads, seconds_per_launch(works, context.device), context)
+
+
+def rates(case: Case, heads: Heads, seconds: float, context: Context) -> Record:
+    """Bandwidth of a decode, as a share of a copy's; FLOP/s of prompts, as shares of a product's and of
+    the device's peak."""
+    machine = context.machine
+    if case.num_queries == 1:
+        num_bytes = case.moved_bytes(heads)
+        share = num_bytes / seconds / float(machine["copy_bytes_per_s"])
+        return {"kernel_s": seconds, "moved_bytes": num_bytes, "bandwidth_share": share}
+    flops = case.flops(heads)
+    return {
+        "kernel_s": seconds,
+        "flops": flops,
+        "flops_per_s": flops / seconds,
+        "product_share": flops / seconds / float(machine["product_flops"]),
+        "peak_share": flops / seconds / peak_flops(machine),
+    }
+
+
+def copies(context: Context) -> int:
+    """Most copies of a case's pages."""
+    return 1 if context.is_small else 64
+
+
+def rotation(inputs: Inputs, context: Context) -> list[int]:
+    """Indices of the batches of the launches in a graph: each batch in turn, MIN_LAUNCHES at least."""
+    num_batches = len(inputs.batches)
+    least = 1 if context.is_small else MIN_LAUNCHES
+    return [index % num_batches for index in range(max(num_batches, least))]
