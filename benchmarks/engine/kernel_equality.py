@@ -14,7 +14,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any
@@ -58,6 +58,9 @@ MAX_LENGTH_NEARBY, MAX_QUERIES_NEARBY = 40, 4
 MAX_WRITTEN = 50  # tokens written by the kernel; the reference writes the others
 
 
+Fill = Callable[..., torch.Tensor]  # makes a tensor of a shape, or of a shape and a value
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """Case of the covering array. length, queries: of the largest sequence of the batch."""
@@ -92,12 +95,12 @@ def is_small(
     length, window = row.get("length", 1), row.get("window", 1)
     seen = min(length, window + queries) if window else length
     num_programs = heads // group * row.get("batch", 1)
-    return num_programs <= max_programs and heads * queries * seen <= max_reads
+    return bool(num_programs <= max_programs and heads * queries * seen <= max_reads)
 
 
-def cases(seed: int, **limits: int) -> list[Case]:
+def cases(seed: int, factors: Mapping[str, tuple[Any, ...]] = FACTORS, **limits: int) -> list[Case]:
     """Covering array of the cases within the limits of is_small."""
-    rows = covering_array(FACTORS, partial(is_small, **limits), random.Random(seed))
+    rows = covering_array(factors, lambda row: is_small(row, **limits), random.Random(seed))
     return [Case(**row) for row in rows]
 
 
@@ -123,7 +126,10 @@ class Batch:
     values: torch.Tensor
 
     @staticmethod
-    def of(case: Case, draw: random.Random, device: str) -> "Batch":
+    def of(
+        case: Case, draw: random.Random, device: str, normal: Fill | None = None
+    ) -> "Batch":  # fmt: skip
+        """The batch of a case. normal: makes a tensor of a shape; None: of random numbers."""
         longest_nearby = min(case.length, MAX_LENGTH_NEARBY)
         nearby = [draw.randint(0, longest_nearby) for _ in range(case.batch - 1)]
         lengths = [case.length, *nearby]
@@ -136,16 +142,12 @@ class Batch:
         kv_heads = case.heads // case.group
         dtype = getattr(torch, case.dtype)
         generator = torch.Generator(device).manual_seed(draw.randrange(2**31))
-
-        def normal(rows: int, heads: int) -> torch.Tensor:
-            shape = (rows, heads, case.head_dim)
-            return torch.randn(shape, generator=generator, device=device).to(dtype)
-
+        normal = partial(normal or partial(torch.randn, generator=generator), device=device)
         # Keys and values are views of one projection. With large queries few keys dominate, so that
         # a single missing key changes the result.
-        projected = normal(sum(lengths), 2 * kv_heads)
-        query = normal(sum(queries), case.heads) * 2
-        keys, values = projected.split(kv_heads, dim=1)
+        projected = normal((sum(lengths), 2 * kv_heads, case.head_dim)).to(dtype)
+        query = normal((sum(queries), case.heads, case.head_dim)).to(dtype) * 2
+        keys, values = projected[:, :kv_heads], projected[:, kv_heads:]
         return Batch(
             lengths, queries, tables.to(device), slots.to(device), query, keys, values
         )  # fmt: skip
@@ -171,16 +173,16 @@ def place(
 
 
 def empty_cache(
-    case: Case, num_blocks: int, device: str
+    case: Case, num_blocks: int, device: str, full: Fill = torch.full
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Cache filled with NaN, in values or scales, so that a read of unwritten slots shows."""
     kv_heads = case.heads // case.group
     shape = (2, num_blocks, case.block_size, kv_heads, case.head_dim)
     if case.cache == "same":
         dtype = getattr(torch, case.dtype)
-        return torch.full(shape, torch.nan, dtype=dtype, device=device), None
-    cache = torch.full(shape, 100, dtype=torch.uint8, device=device)
-    scales = torch.full(shape[:-1], torch.nan, device=device)
+        return full(shape, torch.nan, dtype=dtype, device=device), None
+    cache = full(shape, 100, dtype=torch.uint8, device=device)
+    scales = full(shape[:-1], torch.nan, device=device)
     return cache.view(getattr(torch, case.cache)), scales
 
 
@@ -192,7 +194,11 @@ def differences(case: Case, seed: int, device: str) -> list[str]:
     kv_write_reference(batch.keys, batch.values, cache, batch.slots, scales)
     wrong = [] if writes_as_it_stands(batch, cache, scales) else ["the caches"]
     if len(batch.query):
-        expected, actual = attend(case, batch, cache, scales)
+        # The reference may read a whole table.
+        expected, actual = (
+            attend(attention, case, batch, cache, scales)
+            for attention in (paged_attention_reference, paged_attention)
+        )
         tolerance = TOLERANCE[expected.dtype]
         if not torch.allclose(actual, expected, atol=tolerance, rtol=tolerance):
             wrong.append(f"the outputs, by {(actual - expected).abs().max():.1e}")
@@ -210,29 +216,26 @@ def writes_as_it_stands(batch: Batch, cache: torch.Tensor, scales: torch.Tensor 
     if copied_scales is not None:
         copied_scales.flatten(1, 2)[:, slots] = 0
     kv_write(batch.keys[some], batch.values[some], copy, slots, copied_scales)
-    return equal_bits(cache, copy) and (scales is None or equal_bits(scales, copied_scales))
+    return equal_bits(cache, copy) and equal_bits(scales, copied_scales)
 
 
-def equal_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+def equal_bits(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    if a is None or b is None:
+        return a is b
     return torch.equal(a.view(torch.uint8), b.view(torch.uint8))
 
 
 def attend(
-    case: Case, batch: Batch, cache: torch.Tensor, scales: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention outputs of the reference, which may read a whole table, and of the kernel."""
+    attention: Callable[..., torch.Tensor], case: Case, batch: Batch, cache: torch.Tensor,
+    scales: torch.Tensor | None,
+) -> torch.Tensor:  # fmt: skip
+    """Outputs of an implementation of paged attention."""
     lengths = torch.tensor(batch.lengths, dtype=torch.int32, device=batch.query.device)
-    tables, scale = batch.tables, case.head_dim**-0.5
+    starts = lengths.new_tensor([0, *itertools.accumulate(batch.queries)])
+    queries = starts if case.queries > 1 else None
+    paged = PagedBatch(batch.tables, queries, lengths, max(batch.queries), max(batch.lengths))
     options = {"window": case.window, "softcap": case.softcap, "kv_scales": scales}
-    starts = None
-    if case.queries > 1:
-        starts = torch.tensor([0, *itertools.accumulate(batch.queries)], dtype=torch.int32)
-        starts = starts.to(lengths.device)
-    paged = PagedBatch(tables, starts, lengths, max(batch.queries), max(batch.lengths))
-    return (
-        paged_attention_reference(batch.query, cache, paged, scale, **options),
-        paged_attention(batch.query, cache, paged, scale, **options),
-    )
+    return attention(batch.query, cache, paged, case.head_dim**-0.5, **options)
 
 
 def campaign(selected: list[Case], seed: int, device: str, seconds: float) -> tuple[int, int]:

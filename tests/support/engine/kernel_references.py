@@ -194,13 +194,20 @@ def gumbel_argmax_reference(
     logits: torch.Tensor, is_drawn: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
     """Sample a token for each row."""
+    return gumbel_scores_reference(logits, is_drawn, seeds, positions).argmax(-1)
+
+
+def gumbel_scores_reference(
+    logits: torch.Tensor, is_drawn: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor
+) -> torch.Tensor:
+    """The logits, with noise in rows that are drawn; the largest one is the sampled token's."""
     vocab_size = logits.shape[1]
     quarter = -(-vocab_size // 4)
     counter = torch.arange(quarter, device=logits.device)
     words = philox(seeds[:, None], counter[None], positions[:, None])
     # Token t uses word t // quarter of counter t % quarter.
     noise = _gumbel(torch.cat(words, dim=1)[:, :vocab_size])
-    return torch.where(is_drawn[:, None], logits + noise, logits).argmax(-1)
+    return torch.where(is_drawn[:, None], logits + noise, logits)
 
 
 def philox(
