@@ -14,13 +14,17 @@ from functools import partial
 
 import torch
 from benchmarks.engine.kernel_equality import skip_what_is_idle
-from benchmarks.gpu.attention_cases import (
+from benchmarks.gpu.cases.attention import (
     KV_WRITE,
     attention_cases,
     far_cases,
     nan_cases,
     rounding_cases,
 )
+from benchmarks.gpu.cases.case import Case, watched
+from benchmarks.gpu.cases.far import far_row_cases
+from benchmarks.gpu.cases.products import product_kinds
+from benchmarks.gpu.cases.rows import row_kinds
 from benchmarks.gpu.compile_ahead import (
     NamedDevice,
     asked_of,
@@ -29,10 +33,6 @@ from benchmarks.gpu.compile_ahead import (
     launches_replaced,
 )
 from benchmarks.gpu.context import Context, Item, Record
-from benchmarks.gpu.far_cases import far_row_cases
-from benchmarks.gpu.kernel_case import Case, watched
-from benchmarks.gpu.product_cases import product_kinds
-from benchmarks.gpu.row_cases import row_kinds
 
 import penstock_engine.kernels
 

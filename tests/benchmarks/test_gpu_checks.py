@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from benchmarks.gpu import kernel_checks
-from benchmarks.gpu.check_inputs import ODD, Inputs
-from benchmarks.gpu.kernel_case import (
+from benchmarks.gpu.cases.case import (
     Case,
     PoisonedMemory,
     Prepared,
@@ -18,6 +17,7 @@ from benchmarks.gpu.kernel_case import (
     compare_bits,
     poison,
 )
+from benchmarks.gpu.cases.inputs import ODD, Inputs
 
 ROOT = Path(__file__).resolve().parents[2]
 # What each program below begins with: the packages of the checkout, as the command finds them.
@@ -134,7 +134,7 @@ def test_a_lost_device_ends_the_item_and_names_the_case(monkeypatch: pytest.Monk
 def test_a_hanging_case_ends_its_process() -> None:
     code = """
 import time
-from benchmarks.gpu.kernel_case import watched
+from benchmarks.gpu.cases.case import watched
 from benchmarks.gpu.kernel_checks import end_process
 class Hanging: kind, name = "double", "hanging"
 with watched(0.05, lambda: end_process(Hanging)):
@@ -148,7 +148,7 @@ with watched(0.05, lambda: end_process(Hanging)):
 
 
 FAULT = """
-from benchmarks.gpu import attention_cases, row_cases
+from benchmarks.gpu.cases import attention as attention_cases
 from benchmarks.gpu.bars import summary
 from benchmarks.gpu.child import records_of
 from benchmarks.gpu.context import Context

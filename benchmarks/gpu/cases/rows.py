@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from benchmarks.gpu.check_inputs import PADDINGS, Inputs
-from benchmarks.gpu.kernel_case import Kind, Prepared, Row, compare, compare_bits
+from benchmarks.gpu.cases.case import Kind, Prepared, Row, compare, compare_bits
+from benchmarks.gpu.cases.inputs import PADDINGS, Inputs
 from tests.support.engine.kernel_references import (
     adjust_logits_reference,
     gumbel_scores_reference,

@@ -4,9 +4,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from benchmarks.gpu.check_inputs import PADDINGS, Inputs
-from benchmarks.gpu.kernel_case import Kind, Prepared, Row, compare, compare_bits
-from benchmarks.gpu.row_cases import DTYPES
+from benchmarks.gpu.cases.case import Kind, Prepared, Row, compare, compare_bits
+from benchmarks.gpu.cases.inputs import PADDINGS, Inputs
+from benchmarks.gpu.cases.rows import DTYPES
 from tests.support.engine.kernel_references import (
     group_rows_reference,
     grouped_linear_reference,

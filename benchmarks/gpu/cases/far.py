@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from benchmarks.gpu.check_inputs import Inputs
-from benchmarks.gpu.kernel_case import Case, Prepared, compare
-from benchmarks.gpu.row_cases import ROPE_TOLERANCE, SCORE_TOLERANCE, TOLERANCE
+from benchmarks.gpu.cases.case import Case, Prepared, compare
+from benchmarks.gpu.cases.inputs import Inputs
+from benchmarks.gpu.cases.rows import ROPE_TOLERANCE, SCORE_TOLERANCE, TOLERANCE
 from tests.support.engine.kernel_references import (
     adjust_logits_reference,
     group_rows_reference,

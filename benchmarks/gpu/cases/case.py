@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from benchmarks.gpu.check_inputs import Inputs
+from benchmarks.gpu.cases.inputs import Inputs
 from tests.support.engine.covering_array import covering_array
 from torch.utils._python_dispatch import TorchDispatchMode
 

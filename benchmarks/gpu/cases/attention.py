@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from benchmarks.engine import kernel_equality
 from benchmarks.engine.kernel_equality import FACTORS, Batch, attend, empty_cache
-from benchmarks.gpu.check_inputs import PADDINGS, Inputs
-from benchmarks.gpu.kernel_case import Case, Kind, Prepared, Row, compare, compare_bits
+from benchmarks.gpu.cases.case import Case, Kind, Prepared, Row, compare, compare_bits
+from benchmarks.gpu.cases.inputs import PADDINGS, Inputs
 from tests.support.engine.kernel_references import paged_attention_reference
 
 from penstock_engine.kernels.kv_write import kv_write, kv_write_reference
