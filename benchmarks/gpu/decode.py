@@ -1,6 +1,6 @@
 """Decode steps: their time against the time to read weights and KV cache, and where the rest goes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +11,7 @@ from benchmarks.gpu.kernel_profile import describe_launches, profile_launches
 from benchmarks.gpu.models import BLOCK_SIZE, LoadedModel, ModelStore, make_model, parse_shape
 from benchmarks.gpu.timing import seconds_back_to_back
 
+from penstock_engine.execution.graph_sizes import padded_size
 from penstock_engine.models.parameters import model_parameters
 from penstock_engine.sampling.request_state import RequestStates
 from penstock_engine.sampling.sampler import sample
@@ -68,8 +69,9 @@ def items(context: Context) -> Iterator[Item]:
 def measure(case: Case, store: ModelStore, context: Context) -> Record:
     """Figures of a decode step, in seconds. bound_s: time to read the weights and the KV cache.
 
-    forward_s, logits_s, sampling_s: each alone, launched again and again; a part of which the host
-    takes longer than the device shows the host's time. gap_s: what the step takes beyond them.
+    graph_s, logits_s, sampling_s: the replayed graph, the logits and the sampling, each launched again
+    and again; where the host takes longer than the device, that is the host's time. gap_s: what the
+    step takes beyond them. forward_s: the graph with its inputs sent to the device.
     """
     loaded = store.get(case.shape)
     num_warm_ups, num_steps = (1, 3) if context.is_small else (NUM_WARM_UPS, NUM_STEPS)
@@ -77,8 +79,10 @@ def measure(case: Case, store: ModelStore, context: Context) -> Record:
     times = run_steps(loaded.runner, load, num_warm_ups)
     parts = part_seconds(loaded, load, context.device)
     read_bytes = loaded.cost.estimate(load.sequences(num_steps // 2)).read_bytes
+    is_recorded = recorded_graph(loaded, case.num_seqs) is not None
     figures: Record = {
-        "ok": times.is_complete,
+        "ok": times.is_complete and is_recorded,
+        "difference": "" if is_recorded else "the step is not recorded as a CUDA graph",
         "shape": case.shape,
         "num_seqs": case.num_seqs,
         "context_tokens": case.context_tokens,
@@ -86,7 +90,7 @@ def measure(case: Case, store: ModelStore, context: Context) -> Record:
         "read_bytes": read_bytes,
         "tokens_per_s": case.num_seqs / times.step_s,
         **parts,
-        "gap_s": times.step_s - sum(parts.values()),
+        "gap_s": times.step_s - parts["graph_s"] - parts["logits_s"] - parts["sampling_s"],
         "launch_s": times.launch_s,
         "launch_cpu_s": times.launch_cpu_s,
     }
@@ -101,14 +105,22 @@ def part_seconds(loaded: LoadedModel, load: DecodeLoad, device: str) -> dict[str
     """Seconds of the parts of the last step of a load that has run."""
     model, sequences = loaded.model, load.sequences(load.num_steps - 1)
     forward = partial(model.forward, sequences)
+    replay = recorded_graph(loaded, len(sequences))
     hidden = forward().clone()
     logits = model.logits(hidden)
     states = RequestStates()
     return {
+        "graph_s": seconds_back_to_back(replay or forward, device),
         "forward_s": seconds_back_to_back(forward, device),
         "logits_s": seconds_back_to_back(partial(model.logits, hidden), device),
         "sampling_s": seconds_back_to_back(partial(sample, logits, sequences, states), device),
     }
+
+
+def recorded_graph(loaded: LoadedModel, num_seqs: int) -> Callable[[], torch.Tensor] | None:
+    """The replay of a decode step; None if it is not recorded."""
+    graphs, size = loaded.model._graphs, padded_size(num_seqs)
+    return None if graphs is None or size is None else graphs._recorded.get(size)
 
 
 def profile(case: Case, store: ModelStore, context: Context) -> Record:

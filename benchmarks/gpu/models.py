@@ -59,7 +59,7 @@ def make_model(
     name: str, context: Context, *, num_blocks: int, max_num_seqs: int,
     max_num_batched_tokens: int, max_model_len: int,
 ) -> LoadedModel:  # fmt: skip
-    """Make a model of a shape, its KV cache of random numbers, and a runner that is not warmed up."""
+    """Make a model of a shape, its KV cache of random numbers, and a runner with recorded graphs."""
     if context.is_small:
         interpret_kernels()
     config = parse_shape(name, is_small=context.is_small)
@@ -75,8 +75,10 @@ def make_model(
     weight_bytes = sum(each.nbytes for each in decoder.parameters())
     kv_bytes_per_token = decoder.shard.kv_block_bytes(BLOCK_SIZE, DTYPE.itemsize) // BLOCK_SIZE
     cost = StepCostModel(config, weight_bytes, kv_bytes_per_token)
+    runner = Runner(model)
+    runner.warm_up(())
     return LoadedModel(
-        name, model, Runner(model), limits, cost, weight_bytes, kv_bytes_per_token
+        name, model, runner, limits, cost, weight_bytes, kv_bytes_per_token
     )  # fmt: skip
 
 
