@@ -1,0 +1,39 @@
+"""The start of an engine in a fresh process, and its memory: counted against used."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from benchmarks.gpu.context import Context, Item, Record
+
+SHAPES = ("0.6b", "8b")
+FOLDER = Path(__file__).resolve().parents[1]  # that of device.py
+# Finds the packages of the checkout as device.py does, and runs the start.
+PROGRAM = (
+    "import device; device.find_packages(); "
+    "from benchmarks.gpu.start_process import main; main()"
+)  # fmt: skip
+
+
+def items(context: Context) -> Iterator[Item]:
+    """A start for each shape."""
+    for shape in SHAPES:
+        yield Item(f"{shape}, start", partial(measure, shape, context))
+
+
+def measure(shape: str, context: Context) -> Record:
+    """Run start_process in a process of its own, and return its figures."""
+    arguments = [shape, context.device, str(context.seed), repr(time.time())]
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], cwd=FOLDER, capture_output=True, text=True,
+        timeout=max(30.0, context.time_left_s()), check=False,
+    )  # fmt: skip
+    lines = result.stdout.strip().splitlines()
+    if result.returncode != 0 or not lines:
+        return {"error": f"exit status {result.returncode}: {result.stderr[-2000:]}"}
+    figures: Record = json.loads(lines[-1])
+    return figures

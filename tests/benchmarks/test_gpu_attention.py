@@ -1,0 +1,102 @@
+"""Measurements of paged attention in benchmarks/device.py, as far as they need no GPU."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from benchmarks.gpu import attention
+from benchmarks.gpu.attention_inputs import Heads, Inputs, Pool, make_inputs, relative_error
+from benchmarks.gpu.context import Context
+from benchmarks.gpu.peak import peak_flops
+
+HEADS = Heads(2, 3, 16)
+
+
+def pool_of(case: attention.Case, num_blocks: int) -> Pool:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Pool.random(num_blocks, HEADS, case.cache, Context("cpu", 0, 0.0))
+
+
+def attend(inputs: Inputs, batch: int) -> torch.Tensor:
+    """Causal attention over the pages of a batch, by torch."""
+    rows = []
+    for index, length in enumerate(inputs.case.lengths):
+        pages = inputs.batches[batch].block_tables[index, : -(-length // 16)].long()
+        keys, values = (
+            inputs.pool.numbers[kind, pages].flatten(0, 1)[:length].float().transpose(0, 1)
+            for kind in (0, 1)
+        )
+        count = inputs.case.num_queries
+        query = inputs.query[index * count : (index + 1) * count].float().transpose(0, 1)
+        mask = torch.ones(count, length, dtype=torch.bool).tril(length - count)
+        attended = torch.nn.functional.scaled_dot_product_attention(
+            query, keys, values, attn_mask=mask, enable_gqa=True
+        )
+        rows.append(attended.transpose(0, 1))
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [attention.Case("decode", (40, 16, 5)), attention.Case("chunks", (90, 80), num_queries=70)],
+)
+def test_attention_is_compared_with_attention_in_float32(case: attention.Case) -> None:
+    inputs = make_inputs(case, HEADS, pool_of(case, 40))
+    assert len(inputs.batches) > 1
+    pages = [set(batch.block_tables.flatten().tolist()) for batch in inputs.batches[:2]]
+    assert pages[0] & pages[1] <= {0}  # the padding
+    output = attend(inputs, 1)
+    assert relative_error(output, inputs, inputs.batches[1]) < 1e-5
+    assert relative_error(output, inputs, inputs.batches[0]) > 0.1
+    output[-1, 0] += 1.0
+    assert relative_error(output, inputs, inputs.batches[1]) > 0.01
+    output[0] = torch.nan
+    assert math.isnan(relative_error(output, inputs, inputs.batches[1]))
+
+
+def test_work_of_attention_is_counted() -> None:
+    decode = attention.Case("decode", (32, 20))
+    assert decode.num_blocks == 4
+    assert decode.kv_bytes(HEADS) == 2 * 52 * 2 * 16 * 2
+    assert decode.moved_bytes(HEADS) == decode.kv_bytes(HEADS) + 4 * 4 + 2 * 2 * 2 * 6 * 16
+    assert replace(decode, cache="int8").kv_bytes(HEADS) == 2 * 52 * 2 * (16 + 4)
+    chunk = attention.Case("chunk", (10,), num_queries=4)
+    assert chunk.flops(HEADS) == 4 * 6 * 16 * (7 + 8 + 9 + 10)
+
+
+def test_the_cases_of_the_bar_are_measured_first() -> None:
+    context = Context("cuda", 0, 0.0, {"memory_bytes": 139 * 2**30})
+    names = [item.name for item in attention.items(context)]
+    assert names[0] == "decode 32 x 2048"
+    assert names.index("decode 256 x 32768") < names.index("decode 1 x 512")
+    assert len(set(names)) == len(names)
+    assert not any(name.startswith("prompt 1 x 2048 after 6144, torch") for name in names)
+    smaller = replace(context, machine={"memory_bytes": 80 * 2**30})
+    assert "decode 256 x 32768" not in [item.name for item in attention.items(smaller)]
+
+
+def test_a_pool_holds_the_largest_case_of_its_kind() -> None:
+    cases = [attention.Case("a", (64,) * 3), attention.Case("b", (32,), cache="int8")]
+    block_bytes = 2 * 2 * 16 * 2 * 16
+    assert attention.pool_blocks(cases, HEADS, 0) == {"same": 12, "int8": 2}
+    assert attention.pool_blocks(cases, HEADS, 20 * block_bytes) == {"same": 20, "int8": 20}
+
+
+def test_rates_are_shares_of_the_machine() -> None:
+    machine = {"copy_bytes_per_s": 1e6, "product_flops": 2e6, "gpu": "NVIDIA H200"}
+    context = Context("cpu", 0, 0.0, machine)
+    decode = attention.Case("decode", (32, 20))
+    figures = attention.rates(decode, HEADS, 0.1, context)
+    assert figures["bandwidth_share"] == pytest.approx(decode.moved_bytes(HEADS) / 1e5)
+    chunk = attention.Case("chunk", (10,), num_queries=4)
+    figures = attention.rates(chunk, HEADS, 0.1, context)
+    assert figures["product_share"] == pytest.approx(chunk.flops(HEADS) / 2e5)
+    assert figures["peak_share"] == pytest.approx(chunk.flops(HEADS) / 0.1 / 989e12)
+
+
+def test_an_unknown_gpu_is_compared_with_its_measured_product() -> None:
+    assert peak_flops({"gpu": "NVIDIA A100-SXM4-80GB", "product_flops": 1.0}) == 312e12
+    assert peak_flops({"gpu": "NVIDIA H100 PCIe", "product_flops": 1.0}) == 756e12
+    assert peak_flops({"gpu": "another", "product_flops": 7.0}) == 7.0
