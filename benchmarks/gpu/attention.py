@@ -8,7 +8,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
-from benchmarks.gpu.attention_inputs import (
+from benchmarks.gpu.context import Context, Item, Record
+from benchmarks.gpu.meters.peak import peak_flops
+from benchmarks.gpu.timing import seconds_per_launch
+from benchmarks.gpu.workloads.attention_inputs import (
     BLOCK_SIZE,
     LARGE,
     SMALL,
@@ -19,10 +22,7 @@ from benchmarks.gpu.attention_inputs import (
     make_inputs,
     relative_error,
 )
-from benchmarks.gpu.context import Context, Item, Record
-from benchmarks.gpu.peak import peak_flops
-from benchmarks.gpu.timing import seconds_per_launch
-from benchmarks.gpu.torch_attention import BACKENDS, torch_attention
+from benchmarks.gpu.workloads.torch_attention import BACKENDS, torch_attention
 
 from penstock_engine.kernels.paged_attention import paged_attention
 

@@ -6,10 +6,16 @@ from functools import partial
 
 import torch
 from benchmarks.gpu.context import Context, Item, Record
-from benchmarks.gpu.decode_load import DecodeLoad, run_steps
-from benchmarks.gpu.kernel_profile import describe_launches, profile_launches
-from benchmarks.gpu.models import BLOCK_SIZE, LoadedModel, ModelStore, make_model, parse_shape
+from benchmarks.gpu.meters.kernel_profile import describe_launches, profile_launches
 from benchmarks.gpu.timing import seconds_back_to_back
+from benchmarks.gpu.workloads.decode_load import DecodeLoad, run_steps
+from benchmarks.gpu.workloads.models import (
+    BLOCK_SIZE,
+    LoadedModel,
+    ModelStore,
+    make_model,
+    parse_shape,
+)
 
 from penstock_engine.execution.graph_sizes import padded_size
 from penstock_engine.models.parameters import model_parameters

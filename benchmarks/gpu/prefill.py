@@ -9,10 +9,10 @@ from functools import partial
 
 import numpy as np
 from benchmarks.gpu.context import Context, Item, Record
-from benchmarks.gpu.decode_load import GREEDY
-from benchmarks.gpu.kernel_profile import describe_launches, profile_launches
-from benchmarks.gpu.models import BLOCK_SIZE, LoadedModel, ModelStore, make_model
-from benchmarks.gpu.peak import peak_flops
+from benchmarks.gpu.meters.kernel_profile import describe_launches, profile_launches
+from benchmarks.gpu.meters.peak import peak_flops
+from benchmarks.gpu.workloads.decode_load import GREEDY
+from benchmarks.gpu.workloads.models import BLOCK_SIZE, LoadedModel, ModelStore, make_model
 
 from penstock_engine.core.step import ScheduledSequence, Step
 from penstock_engine.execution.pending_step import PendingStep

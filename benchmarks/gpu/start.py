@@ -12,11 +12,13 @@ from benchmarks.gpu.context import Context, Item, Record
 
 SHAPES = ("0.6b", "8b")
 FOLDER = Path(__file__).resolve().parents[1]  # that of device.py
+PROCESS = "benchmarks.gpu.startup.process"
 # Finds the packages of the checkout as device.py does, and runs the start.
-PROGRAM = (
-    "import device; device.find_packages(); "
-    "from benchmarks.gpu.start_process import main; main()"
-)  # fmt: skip
+PROGRAM = f"""
+import importlib, device
+device.find_packages()
+importlib.import_module("{PROCESS}").main()
+"""
 
 
 def items(context: Context) -> Iterator[Item]:
@@ -26,7 +28,7 @@ def items(context: Context) -> Iterator[Item]:
 
 
 def measure(shape: str, context: Context) -> Record:
-    """Run start_process in a process of its own, and return its figures."""
+    """Run PROCESS in a process of its own, and return its figures."""
     arguments = [shape, context.device, str(context.seed), repr(time.time())]
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments], cwd=FOLDER, capture_output=True, text=True,

@@ -6,9 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 from benchmarks.gpu import attention
-from benchmarks.gpu.attention_inputs import Heads, Inputs, Pool, make_inputs, relative_error
 from benchmarks.gpu.context import Context
-from benchmarks.gpu.peak import peak_flops
+from benchmarks.gpu.meters.peak import peak_flops
+from benchmarks.gpu.workloads.attention_inputs import (
+    Heads,
+    Inputs,
+    Pool,
+    make_inputs,
+    relative_error,
+)
 
 HEADS = Heads(2, 3, 16)
 

@@ -10,12 +10,12 @@ import torch
 from benchmarks.gpu import prefill, start
 from benchmarks.gpu.context import Context
 from benchmarks.gpu.decode import CASES, Case, items
-from benchmarks.gpu.decode_load import DecodeLoad, run_steps
-from benchmarks.gpu.kernel_profile import Launch, describe_launches
-from benchmarks.gpu.largest_steps import largest_steps
-from benchmarks.gpu.models import LoadedModel, ModelStore, parse_shape, random_decoder
+from benchmarks.gpu.meters.kernel_profile import Launch, describe_launches
 from benchmarks.gpu.shapes import SHAPES
-from benchmarks.gpu.start_plan import counted_bytes, write_empty_checkpoint
+from benchmarks.gpu.startup.plan import counted_bytes, write_empty_checkpoint
+from benchmarks.gpu.workloads.decode_load import DecodeLoad, run_steps
+from benchmarks.gpu.workloads.largest_steps import largest_steps
+from benchmarks.gpu.workloads.models import LoadedModel, ModelStore, parse_shape, random_decoder
 
 from penstock_engine.core.step import PENDING_TOKEN, SequenceOutput, Step
 from penstock_engine.execution.runner_config import RunnerConfig

@@ -54,10 +54,10 @@ def start(shape: str, context: Context, phases: Phases) -> Record:
     import torch
 
     phases.end("import_torch")
-    from benchmarks.gpu.device_memory import MemoryMeter
-    from benchmarks.gpu.largest_steps import largest_steps
-    from benchmarks.gpu.models import interpret_kernels, random_decoder
-    from benchmarks.gpu.start_plan import make_plan
+    from benchmarks.gpu.meters.device_memory import MemoryMeter
+    from benchmarks.gpu.startup.plan import make_plan
+    from benchmarks.gpu.workloads.largest_steps import largest_steps
+    from benchmarks.gpu.workloads.models import interpret_kernels, random_decoder
 
     from penstock_engine.execution import warm_up
     from penstock_engine.execution.paged_model import PagedModel
@@ -120,7 +120,7 @@ def start(shape: str, context: Context, phases: Phases) -> Record:
 def first_steps(runner: "Runner", limits: "RunnerConfig") -> dict[str, float]:
     """Seconds of a prompt and of a decode step, each twice: the first would be slower if something were
     left to compile."""
-    from benchmarks.gpu.largest_steps import decode, prompt
+    from benchmarks.gpu.workloads.largest_steps import decode, prompt
 
     from penstock_engine.core.step import Step
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from benchmarks.gpu.attention_inputs import ROTATED_BYTES, Case, Heads, Pool
+from benchmarks.gpu.workloads.attention_inputs import ROTATED_BYTES, Case, Heads, Pool
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BACKENDS = ("any", "flash", "cudnn")
