@@ -1,50 +1,87 @@
-"""Chooses tile sizes and numbers of splits for paged attention. They affect speed, not results."""
+"""Chooses tiles for paged attention. They affect speed, not results."""
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import torch
 
-from penstock_engine.kernels.runtime import next_power_of_2, splits_to_fill
+from penstock_engine.kernels.attention_sizes import MIN_DOT, MOST_ROWS, fewest_rows
+from penstock_engine.kernels.runtime import next_power_of_2
 
-MIN_DOT = 16  # smallest side of a matrix product in Triton
-MAX_SPLITS = 16
+# New tokens of a sequence that fit into the tile of small chunks, such as drafts.
+SMALL_CHUNK_TOKENS = 8
+# Numbers of new tokens of a sequence that select each tile. A warm-up compiles all kernels of attention with
+# these, if one of its sequences is longer than 128 tokens, so that its keys may be split.
+TILE_TOKENS = (1, SMALL_CHUNK_TOKENS, SMALL_CHUNK_TOKENS + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Tile of one Triton program: rows of queries, and keys per iteration."""
+    """Tile of one Triton program: rows of queries, and keys per iteration.
+
+    num_stages: Triton's number of stages of the loop over keys. While an iteration computes, the keys and
+    values of the num_stages - 2 following ones are loaded, so 2 means that loads and products alternate.
+    """
 
     block_rows: int
     block_keys: int
     num_warps: int
+    num_stages: int
+
+
+# num_stages by the KiB of keys and values that an iteration loads, for single tokens and drafts, which wait
+# for memory. About 32 KiB are in flight for each program. Of those of single tokens (70 KiB each), three fit
+# into the 228 KiB of a multiprocessor of sm_90, two into the 164 KiB of sm_80, and one where a program may
+# have 99 KiB (sm_86, sm_89, sm_120).
+STAGES_BY_KIB = {32: 3, 16: 4, 8: 6}
+# Chunks wait for products, and one iteration ahead is enough. Their programs take at most 128 KiB on sm_90
+# and sm_100, whose products read shared memory for longer, and 96 KiB elsewhere.
+CHUNK_STAGES = 3
+# But with wide heads they take 100 KiB elsewhere. Where that is too much they load nothing ahead: 68 KiB.
+WIDE_CHUNK_KIB = 128
+ASSUMED_SHARED_KIB = 227  # of an H100; assumed where there is no device
 
 
 def choose_tile(
-    group: int, max_queries: int, head_pad: int, element_size: int, *, is_quantized: bool
+    group: int,
+    max_queries: int,
+    head_dim: int,
+    item_bytes: int,
+    cache_item_bytes: int,
+    shared_kib: int,
 ) -> Tile:
-    """Choose the largest tile that the queries fill and registers hold.
+    """Choose one of at most three tiles: for single tokens, small chunks and other chunks.
 
     More rows per program mean that keys and values are read fewer times. group: query heads per KV
-    head. max_queries: of a sequence. element_size: bytes of a query element.
+    head. max_queries: new tokens of a sequence. item_bytes, cache_item_bytes: of an element of a query, and
+    of the KV cache. shared_kib: shared memory that a program may have.
     """
-    is_wide = head_pad > 128
-    fewest_rows = max(MIN_DOT, next_power_of_2(group))
-    if element_size > 2:  # without tensor cores the product itself is the cost
-        return Tile(fewest_rows, 16 if is_wide else 32, 4)
-    most_rows = 64 if is_wide or is_quantized else 128
-    rows = max(fewest_rows, min(next_power_of_2(max_queries * group), most_rows))
-    num_warps = 8 if rows * head_pad > 64 * 128 else 4
-    return Tile(rows, 32 if is_wide else 64, num_warps)
+    head_pad = pad_head(head_dim)
+    is_wide, is_quantized = head_pad > 128, cache_item_bytes != item_bytes
+    rows, keys = fewest_rows(group), 32 if is_wide else 64
+    if item_bytes > 2:  # without tensor cores the product itself is the cost
+        most_rows, keys = rows, keys // 2
+    else:
+        most_rows = max(rows, MOST_ROWS // 2 if is_wide or is_quantized else MOST_ROWS)
+    stages = STAGES_BY_KIB[max(8, 2 * keys * head_pad * cache_item_bytes // 1024)]
+    if max_queries > SMALL_CHUNK_TOKENS:
+        rows = most_rows
+    elif max_queries > 1:
+        rows = min(next_power_of_2(SMALL_CHUNK_TOKENS * group), most_rows)
+    if rows > fewest_rows(group) and rows == most_rows:
+        is_large = is_wide and not is_quantized
+        stages = 2 if is_large and shared_kib < WIDE_CHUNK_KIB else CHUNK_STAGES
+    return Tile(rows, keys, 8 if rows * head_pad > 64 * 128 else 4, stages)
 
 
-def choose_num_splits(
-    num_programs: int, num_keys: int, block_keys: int, device: torch.device
-) -> int:
-    """Choose the number of splits of the keys: a power of two that fills the device.
-
-    No split is shorter than two blocks of keys.
-    """
-    return splits_to_fill(num_programs, min(-(-num_keys // (2 * block_keys)), MAX_SPLITS), device)
+@cache
+def shared_memory_kib(device: torch.device) -> int:
+    """Shared memory that a program may have on a CUDA device; that of an H100 for the CPU."""
+    if device.type != "cuda":
+        return ASSUMED_SHARED_KIB
+    properties: Any = torch.cuda.get_device_properties(device)  # torch's stubs lack the field
+    return int(properties.shared_memory_per_block_optin) // 1024
 
 
 def pad_head(head_dim: int) -> int:

@@ -4,7 +4,7 @@ A packed batch is never one big masked product, because its cost would grow with
 summed lengths. The computation is planned once per step and used by every layer:
 
     rows of the batch   [ single tokens, by ascending length | chunk | chunk | ... ]
-    PagedAttention      [ one Triton kernel reads the paged cache directly         ]
+    PagedAttention      [ a Triton launch                    | another launch       ]
     GatheredAttention   [ SDPA for each bucket of lengths    | SDPA  | SDPA  | ... ]
 """
 
@@ -77,8 +77,8 @@ class StepAttention(Protocol):
 
     A module of another kind of attention does not call it, but computes from its fields. It is a
     GatheredAttention if operations().has_kernels is false, with the `spans` of sequences; otherwise a
-    PagedAttention, with the `batch` that a kernel reads. Both have `slots`, where the tokens of the step are
-    written to the cache.
+    PagedAttention, with what a kernel reads: `batch` of the single tokens and `chunks` of the others, or
+    `batch` alone. Both have `slots`, where the tokens of the step are written to the cache.
     """
 
     def __call__(self, heads: QKV, cache: KVCache, shape: AttentionShape) -> torch.Tensor:

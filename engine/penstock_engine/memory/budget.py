@@ -4,6 +4,12 @@ from dataclasses import dataclass
 
 from penstock_engine.core.errors import ModelError, Remedies
 from penstock_engine.execution.graph_sizes import graph_bytes, recorded_sizes
+from penstock_engine.kernels.attention_sizes import (
+    MIN_DOT,
+    MOST_ROWS,
+    fewest_rows,
+    partial_sums_bytes,
+)
 from penstock_engine.layers.gather_sizes import gathered_bytes
 from penstock_engine.machine.device import DeviceMemory
 from penstock_engine.memory.batch_limits import BatchLimits
@@ -109,7 +115,7 @@ class MemoryBudget:
         return PROGRAM_BYTES + (self.config.layout.num_ranks - 1) * WORKER_BYTES
 
     def _working_bytes(self, max_model_len: int) -> int:
-        """Bytes of activations, CUDA graphs, attention's buffers and the sampler."""
+        """Bytes of activations, CUDA graphs, attention's buffers or partial sums, and the sampler."""
         config, model, limits = self.config, self.model, self.limits
         num_ranks = config.layout.num_ranks
         needed_bytes = self._activation_bytes(limits.max_num_batched_tokens)
@@ -120,8 +126,10 @@ class MemoryBudget:
                 num_visible_tokens=min(max_model_len, model.window_tokens or max_model_len),
                 token_bytes=self.gathered_token_bytes,
             )
-        elif num_ranks == 1 and not config.enforce_eager:
-            needed_bytes += self._graph_bytes(max_model_len)
+        else:
+            needed_bytes += self._partial_sums_bytes(MOST_ROWS)
+            if num_ranks == 1 and not config.enforce_eager:
+                needed_bytes += self._graph_bytes(max_model_len)
         return needed_bytes + sampling_bytes(
             max_num_seqs=limits.max_num_seqs,
             rows_per_sequence=1 + config.num_drafts,
@@ -140,6 +148,20 @@ class MemoryBudget:
             attention_size=max(layer.attention.num_activations for layer in self.model.layers),
         )
 
+    def _partial_sums_bytes(self, block_rows: int) -> int:
+        """Memory of attention's partial sums on a GPU, with tiles of block_rows or one token's heads."""
+        most_bytes = 0
+        for layer in self.model.layers:
+            kv, projections = layer.attention.kv, layer.attention.projections
+            group = max(each.num_heads for each in projections) // kv.num_heads
+            layer_bytes = partial_sums_bytes(
+                block_rows=max(block_rows, fewest_rows(group)),
+                num_kv_heads=kv.num_heads,
+                head_dim=kv.head_dim,
+            )
+            most_bytes = max(most_bytes, layer_bytes)
+        return most_bytes
+
     def _graph_bytes(self, max_model_len: int) -> int:
         """Memory of the CUDA graphs of decode steps, in bytes. Only a model on one rank has them."""
         return graph_bytes(
@@ -149,7 +171,8 @@ class MemoryBudget:
             attention_launches=[layer.attention.num_launches for layer in self.model.layers],
             hidden_size=self.model.hidden_size,
             item_bytes=self.item_bytes,
-            activation_bytes=self._activation_bytes(recorded_sizes(self.limits.max_num_seqs)[-1]),
+            activation_bytes=self._activation_bytes(recorded_sizes(self.limits.max_num_seqs)[-1])
+            + self._partial_sums_bytes(MIN_DOT),
         )
 
 

@@ -25,7 +25,7 @@ def pytest_sessionfinish() -> None:
         Path(path).write_text("\n".join(loaded_sources()))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def device() -> str:
     return "cpu" if IS_INTERPRETED else "cuda"
 

@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 from tests.support.engine.kernel_references import paged_attention_reference
 
-from penstock_engine.kernels.attention_tile import Tile, choose_num_splits, choose_tile
 from penstock_engine.kernels.kv_write import kv_write
 from penstock_engine.kernels.paged_attention import paged_attention
 from penstock_engine.kernels.paged_batch import PagedBatch
@@ -90,31 +89,3 @@ def test_the_reference_is_scaled_dot_product_attention(window: int) -> None:
         query.transpose(0, 1), keys, values, attn_mask=mask, scale=0.3, enable_gqa=True
     )
     torch.testing.assert_close(actual, expected.transpose(0, 1))
-
-
-@pytest.mark.parametrize(
-    ("num_programs", "num_keys", "num_splits"),
-    [(1, 1, 1), (1, 128, 1), (1, 129, 2), (1, 100_000, 16), (64, 4096, 4), (1024, 4096, 1)],
-)
-def test_how_many_splits(num_programs: int, num_keys: int, num_splits: int) -> None:
-    """Enough to fill the device, but none that is hardly worth its launch."""
-    assert choose_num_splits(num_programs, num_keys, 64, torch.device("cpu")) == num_splits
-
-
-@pytest.mark.parametrize(
-    ("group", "max_queries", "head_pad", "element_size", "is_quantized", "tile"),
-    [
-        (4, 1, 128, 2, False, Tile(16, 64, 4)),
-        (20, 1, 128, 2, False, Tile(32, 64, 4)),
-        (4, 9, 128, 2, False, Tile(64, 64, 4)),
-        (4, 512, 128, 2, False, Tile(128, 64, 8)),
-        (4, 512, 128, 2, True, Tile(64, 64, 4)),
-        (4, 512, 256, 2, False, Tile(64, 32, 8)),
-        (4, 512, 256, 4, False, Tile(16, 16, 4)),
-    ],
-)
-def test_what_a_program_holds(
-    group: int, max_queries: int, head_pad: int, element_size: int, is_quantized: bool, tile: Tile
-) -> None:
-    chosen = choose_tile(group, max_queries, head_pad, element_size, is_quantized=is_quantized)
-    assert chosen == tile

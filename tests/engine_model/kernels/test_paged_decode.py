@@ -27,11 +27,23 @@ def test_group_sizes(group: int, device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "lengths", [[1], [31], [32], [33], [64, 65], [1, 1000], [2049], [0, 17, 0, 500, 1500]]
+    "lengths",
+    [
+        [1],
+        [31],
+        [32],
+        [33],
+        [64, 65],
+        [1, 1000],
+        [2049],
+        [0, 17, 0, 500, 1500],
+        [0, 0, 0],
+        [9, 20, 4000, *range(12)],
+    ],
 )
 @pytest.mark.parametrize("window", [0, 200])
 def test_lengths(lengths: list[int], window: int, device: str) -> None:
-    """Around the tile, around the split, and short ones beside long ones (empty splits)."""
+    """Around the tile, around the split, and short ones beside long ones, and nothing but padding."""
     check(device, lengths, group=2, window=window)
 
 

@@ -29,7 +29,8 @@ SIZES = {
     "max_model_len": 100,
 }
 Computing = Callable[[str], AbstractContextManager[None]]
-ALWAYS = {"rope", "kv_write", "attend", "reduce", "adjust_logits", "gumbel_argmax"}
+ATTENTION = {"kv_write", "split_plan", "attend", "merge_splits"}
+ALWAYS = ATTENTION | {"rope", "adjust_logits", "gumbel_argmax"}
 NORM, GATE, GROUPED = {"add_norm"}, {"gate"}, {"group_rows", "grouped_linear"}
 FEW = (1, 8, 17)  # lengths: a part of a block, a whole one, several in two steps
 GREEDY = SamplingParams(max_tokens=3, temperature=0.0)
