@@ -95,27 +95,14 @@ def _split_plan_kernel(
     """Writes the items of one sequence. The last program marks the unused items."""
     own = tl.program_id(0)
     index = tl.arange(0, SCAN)
-    total = tl.zeros([SCAN], tl.int64)
-    for start in range(0, loop_bound(num_seqs), SCAN):
-        sequence = start + index
-        _, count, length = _load_sequence(query_starts, lengths, sequence, sequence < num_seqs)
-        blocks, most = _extent(count, length, BLOCK_QUERIES, BLOCK_KEYS, WINDOW)
-        total += blocks.to(tl.int64) * tl.maximum(most - 1, 0)
-    # Without extra items a query block has one split, of any length.
-    wanted = tl.cdiv(tl.sum(total, 0), tl.maximum(num_extra, 1))
-    split_blocks = tl.where(num_extra > 0, tl.maximum(wanted, MIN_BLOCKS), 0x7FFFFFFF).to(tl.int32)
-
-    # Count the items of the sequences before this one.
-    blocks_before = tl.zeros([SCAN], tl.int32)
-    extra_before = tl.zeros([SCAN], tl.int32)
-    for start in range(0, loop_bound(own), SCAN):
-        sequence = start + index
-        _, count, length = _load_sequence(query_starts, lengths, sequence, sequence < own)
-        blocks, most = _extent(count, length, BLOCK_QUERIES, BLOCK_KEYS, WINDOW)
-        blocks_before += blocks
-        extra_before += blocks * (tl.maximum(most - 1, 0) // split_blocks)
-    first_item = num_extra + tl.sum(blocks_before, 0)
-    first_extra = tl.sum(extra_before, 0)
+    split_blocks = _longest_split(
+        query_starts, lengths, num_seqs, num_extra,
+        BLOCK_QUERIES, BLOCK_KEYS, WINDOW, MIN_BLOCKS, SCAN,
+    )  # fmt: skip
+    blocks_before, first_extra = _count_before(
+        query_starts, lengths, own, split_blocks, BLOCK_QUERIES, BLOCK_KEYS, WINDOW, SCAN
+    )
+    first_item = num_extra + blocks_before
     if own == num_seqs:
         _mark_unused(items, first_extra, num_extra, ITEM_SIZE, SCAN)
         _mark_unused(items, first_item, num_extra + num_blocks, ITEM_SIZE, SCAN)
@@ -136,16 +123,29 @@ def _split_plan_kernel(
         block_extra = first_extra + block * extra
         place = tl.where(split == 0, first_item + block, block_extra + split - 1)
         first_slot = tl.where(splits > 1, num_extra + block_extra, -1)
-        item = items + place * ITEM_SIZE
-        mask = block < blocks
-        tl.store(item, tl.where(split < splits, own, -1), mask=mask)
-        tl.store(item + 1, first_token + first_query, mask=mask)
-        tl.store(item + 2, queries, mask=mask)
-        tl.store(item + 3, position, mask=mask)
-        tl.store(item + 4, first_key, mask=mask)
-        tl.store(item + 5, last_key, mask=mask)
-        tl.store(item + 6, tl.where(split == 0, first_slot, place), mask=mask)
-        tl.store(item + 7, tl.where(split == 1, splits, 0), mask=mask)
+        slot = tl.where(split == 0, first_slot, place)
+        sequence = tl.where(split < splits, own, -1)
+        merged = tl.where(split == 1, splits, 0)
+        item, mask = items + place * ITEM_SIZE, block < blocks
+        _store_item(
+            item, mask, sequence, first_token + first_query, queries, position, first_key, last_key,
+            slot, merged,
+        )  # fmt: skip
+
+
+@jit
+def _store_item(
+    item, mask, sequence, first_token, queries, position, first_key, last_key, slot, merged
+):
+    """Stores the numbers of work items, as SplitPlan lists them."""
+    tl.store(item, sequence, mask=mask)
+    tl.store(item + 1, first_token, mask=mask)
+    tl.store(item + 2, queries, mask=mask)
+    tl.store(item + 3, position, mask=mask)
+    tl.store(item + 4, first_key, mask=mask)
+    tl.store(item + 5, last_key, mask=mask)
+    tl.store(item + 6, slot, mask=mask)
+    tl.store(item + 7, merged, mask=mask)
 
 
 @jit
@@ -166,6 +166,52 @@ def _key_range(
     split_keys = tl.cdiv(visible, splits) * BLOCK_KEYS
     first_key = begin + split * split_keys
     return splits, first_key, tl.minimum(first_key + split_keys, end)
+
+
+@jit
+def _longest_split(
+    query_starts,
+    lengths,
+    num_seqs,
+    num_extra,
+    BLOCK_QUERIES: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    MIN_BLOCKS: tl.constexpr,
+    SCAN: tl.constexpr,
+):
+    """Blocks of keys of the longest split; without extra items, a number that no sequence has."""
+    total = tl.zeros([SCAN], tl.int64)
+    for start in range(0, loop_bound(num_seqs), SCAN):
+        sequence = start + tl.arange(0, SCAN)
+        _, count, length = _load_sequence(query_starts, lengths, sequence, sequence < num_seqs)
+        blocks, most = _extent(count, length, BLOCK_QUERIES, BLOCK_KEYS, WINDOW)
+        total += blocks.to(tl.int64) * tl.maximum(most - 1, 0)
+    wanted = tl.cdiv(tl.sum(total, 0), tl.maximum(num_extra, 1))
+    return tl.where(num_extra > 0, tl.maximum(wanted, MIN_BLOCKS), 0x7FFFFFFF).to(tl.int32)
+
+
+@jit
+def _count_before(
+    query_starts,
+    lengths,
+    end,
+    split_blocks,
+    BLOCK_QUERIES: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SCAN: tl.constexpr,
+):
+    """The numbers of query blocks and of extra items of the sequences before `end`."""
+    num_blocks = tl.zeros([SCAN], tl.int32)
+    num_extra = tl.zeros([SCAN], tl.int32)
+    for start in range(0, loop_bound(end), SCAN):
+        sequence = start + tl.arange(0, SCAN)
+        _, count, length = _load_sequence(query_starts, lengths, sequence, sequence < end)
+        blocks, most = _extent(count, length, BLOCK_QUERIES, BLOCK_KEYS, WINDOW)
+        num_blocks += blocks
+        num_extra += blocks * (tl.maximum(most - 1, 0) // split_blocks)
+    return tl.sum(num_blocks, 0), tl.sum(num_extra, 0)
 
 
 @jit
