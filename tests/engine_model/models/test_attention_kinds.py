@@ -192,7 +192,7 @@ def test_weights_that_are_read_directly_are_plain_tensors(
     headers = read_headers(model_dir / "model.safetensors")
     _, num_bytes = shapes_and_bytes(headers, scheme, 4, dense)
     assert num_bytes["model.layers.1.self_attn.kv_b_proj.weight"] == 4 * exact.numel()
-    Adapters(model, unsharded(config), "cpu", 1)
+    Adapters(model, unsharded(config), "cpu", 1, max_rank=8)
     assert isinstance(attention.q_b_proj, LoraLinear)
     assert isinstance(attention.kv_b_proj, Linear)
 
