@@ -8,6 +8,10 @@ from typing import Any
 Record = dict[str, Any]
 
 
+class LeftOut(Exception):
+    """Raised by an item that cannot be run in the time that is left, or on this machine; no failure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One check or measurement. run: returns figures; `ok` is False if a check failed.
