@@ -1,6 +1,6 @@
 """Checks and measures the engine on a GPU, in one command that ends by itself.
 
-    python benchmarks/device.py --minutes 6 --out DIR [--only a,c] [--seed 0]
+    python benchmarks/device.py --minutes 6 --out DIR [--only a c] [--seed 0]
     python benchmarks/device.py --compare OLD --out NEW
 
 It needs a checkout, torch, Triton and transformers: no network, no installed package of this project and
@@ -14,15 +14,19 @@ no model files. Weights are random, made on the device. Steps that check come be
     f  server      tokens/s and latencies of the server under 64 streams
     g  start       start-up phases, graph capture, memory counted against memory used
 
-Each step runs in a process of its own, for a share of the time; a crash or a hang costs one item. Results
-are appended to DIR/results.jsonl, a line for each item, so that a run that is cut keeps what it had. The
-end prints a summary with the bars. --compare prints two runs side by side, and runs nothing. Without a
-GPU, the kernels run under Triton's interpreter at small shapes, which tests this program and no speed.
+Each step runs in a process of its own, for a share of the time. A crash costs one item, a hang the rest of
+its step; either way the record says where it was. Results are appended to DIR/results.jsonl, a line for
+each item, so that a run that is cut keeps what it had; DIR/a.log has the output of step a. The end prints
+a summary with the bars. --compare prints two runs side by side, and runs nothing. Without a GPU, the
+kernels run under Triton's interpreter at small shapes, which tests this program and no speed.
 
-Exits with 1 if a check failed, and with 2 if the arguments or the machine do not allow the run.
+Exits with 1 if a check failed, with 2 if the arguments or the machine do not allow the run, and with 130
+if it was interrupted.
 """
 
 import argparse
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -52,27 +56,34 @@ def main() -> int:
     )
     parser.add_argument("--minutes", type=float, default=6.0, help="time of the whole run")
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
-    parser.add_argument("--only", default="", help="letters of steps, separated by commas")
+    parser.add_argument("--only", nargs="+", default=[], help="letters of steps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compare", type=Path, help="folder of another run")
     # Of the processes that the run starts for its steps:
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--skip", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=0.0, help=argparse.SUPPRESS)
+    parser.add_argument("--kill-seconds", type=float, default=0.0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     find_packages()
     if args.step is not None:
         from benchmarks.gpu.child import run_items
 
-        return run_items(args.step, args.out, args.seed, args.skip, args.seconds)
+        status = run_items(
+            args.step, args.out, args.seed, args.skip, args.seconds, args.kill_seconds
+        )
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)  # what has crashed or hangs on the device may not let the interpreter end
     if args.compare is not None:
         from benchmarks.gpu.compare import print_comparison
 
         return print_comparison(args.compare, args.out)
     from benchmarks.gpu.run import run
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: with a summary
     return run(
-        args.out, minutes=args.minutes, only=args.only, seed=args.seed, now=time.monotonic
+        args.out, minutes=args.minutes, only=" ".join(args.only), seed=args.seed, now=time.monotonic
     )  # fmt: skip
 
 

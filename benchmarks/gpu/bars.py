@@ -1,10 +1,14 @@
 """The bars of a run, and the summary that says which were reached. Imports no torch."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TextIO
 
+from benchmarks.gpu import results
 from benchmarks.gpu.context import Record
+
+MAX_FAILURES, MAX_REASON = 30, 300  # that the summary prints, and characters of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,19 +22,39 @@ class Bar:
     is_minimum: bool
     applies: Callable[[Record], bool] = lambda record: True
 
+    def __str__(self) -> str:
+        return f"{'>=' if self.is_minimum else '<='} {self.limit:g} {self.name}"
+
     def worst(self, records: list[Record]) -> float | None:
-        """The worst figure; None if no record has it."""
+        """The worst figure, NaN if one is not finite; None if no record has it."""
         values = [
-            float(record[self.figure])
+            value
             for record in records
-            if record["step"] == self.step
-            and isinstance(record.get(self.figure), int | float)
-            and self.applies(record)
+            if record["step"] == self.step and self.applies(record)
+            if (value := _number(record.get(self.figure))) is not None
         ]
+        if any(math.isnan(value) for value in values):
+            return math.nan
         return (min if self.is_minimum else max)(values, default=None)
 
     def is_reached(self, value: float) -> bool:
         return value >= self.limit if self.is_minimum else value <= self.limit
+
+    def verdict(self, records: list[Record]) -> str:
+        """The worst figure, and whether it reached the bar."""
+        value = self.worst(records)
+        if value is None:
+            return "not measured"
+        return f"{value:.3g}, {'reached' if self.is_reached(value) else 'MISSED'}"
+
+
+def _number(value: object) -> float | None:
+    """A figure as a number. Results have infinities and NaN as text: all of these are NaN."""
+    if value in ("nan", "inf", "-inf"):
+        return math.nan
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return None
 
 
 def _is_long_decode(record: Record) -> bool:
@@ -47,7 +71,8 @@ BARS = (
     Bar("decode step / time to read weights and KV cache", "d", "ratio_to_bound", 1.3, False),
     Bar("prefill of 8,192 tokens at 8B, share of the bf16 peak",
         "e", "peak_share", 0.5, True, lambda r: r.get("shape") == "8b" and r.get("tokens") == 8192),
-    Bar("GPU busy in steady decode with 64 streams", "f", "gpu_busy", 0.95, True),
+    Bar("GPU busy in steady decode with 64 streams", "f", "gpu_busy", 0.95, True,
+        lambda r: r.get("streams") == 64),
 )  # fmt: skip
 
 
@@ -58,25 +83,25 @@ def failures(records: list[Record]) -> list[Record]:
 
 def summary(records: list[Record], out: TextIO) -> int:
     """Print what each step did, the failures and the bars. Returns the exit status: 1 if anything failed."""
-    letters = list(dict.fromkeys(record["step"] for record in records))
-    for letter in letters:
+    for letter in dict.fromkeys(record["step"] for record in records):
         own = [record for record in records if record["step"] == letter]
         items = [record for record in own if "item" in record]
-        left_out = "".join(f", left out: {r['left_out']}" for r in own if "left_out" in r)
-        print(f"{letter}: {len(items)} items, {len(failures(items))} failed{left_out}", file=out)
-    for record in failures(records):
-        print(f"FAILED {record['step']} {record['item']}: {_reason(record)}", file=out)
+        print(f"{letter}: {len(items)} items, {len(failures(items))} failed", file=out)
+        for record in own:
+            if "left_out" in record:
+                what = f"{record['item']}, " if "item" in record else ""
+                print(f"{letter}: left out: {what}{record['left_out']}", file=out)
+    failed = failures(records)
+    for record in failed[:MAX_FAILURES]:
+        print(f"FAILED {record['step']} {record.get('item', '')}: {_reason(record)}", file=out)
+    if len(failed) > MAX_FAILURES:
+        print(f"FAILED {len(failed) - MAX_FAILURES} more, see {results.FILE}", file=out)
     for bar in BARS:
-        value = bar.worst(records)
-        verdict = "not measured"
-        if value is not None:
-            verdict = f"{value:.3g}, {'reached' if bar.is_reached(value) else 'MISSED'}"
-        print(
-            f"bar {'>=' if bar.is_minimum else '<='} {bar.limit:g} {bar.name}: {verdict}", file=out
-        )
-    return 1 if failures(records) else 0
+        print(f"bar {bar}: {bar.verdict(records)}", file=out)
+    return 1 if failed else 0
 
 
 def _reason(record: Record) -> str:
-    text: Any = record.get("error") or record.get("difference") or "the check failed"
-    return str(text).strip().splitlines()[-1]
+    """The last line of what went wrong."""
+    text = str(record.get("error") or record.get("difference") or "").strip()
+    return text.splitlines()[-1][-MAX_REASON:] if text else "the check failed"

@@ -1,8 +1,10 @@
 """Runs the items of one step, in a process of its own."""
 
+import faulthandler
 import importlib
 import math
 import os
+import resource
 import sys
 import time
 import traceback
@@ -12,19 +14,39 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import results
-from benchmarks.gpu.context import Context, Item, Record
+from benchmarks.gpu.context import Context, Item, LeftOut, Record
+from benchmarks.gpu.step_files import trace_path
 from benchmarks.gpu.steps import BY_LETTER
 
 DEVICE_IS_LOST = 3  # exit status: the process can no longer use the device
+TRACE_S = 2.0  # from the trace of a process that hangs until it is killed
+MAX_TEXT = 4000  # characters of a text in a record
 
 
-def run_items(letter: str, out: Path, seed: int, skip: int, seconds: float) -> int:
-    """Run the items of a step but the first `skip`, and append a record of each. Returns an exit status."""
+def run_items(
+    letter: str, out: Path, seed: int, skip: int, seconds: float, kill_s: float
+) -> int:  # fmt: skip
+    """Run the items of a step but the first `skip`, and append a record of each. Returns an exit status.
+
+    kill_s: seconds after which the process is killed; before that it writes where it is, and ends.
+    """
     started_s = time.monotonic()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core has all memory, and takes minutes
+    with trace_path(out, letter).open("w") as trace:
+        faulthandler.enable(trace)
+        faulthandler.dump_traceback_later(max(1.0, kill_s - TRACE_S), exit=True, file=trace)
+        try:
+            return _run_items(letter, out, seed, skip, started_s + seconds)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            faulthandler.disable()
+
+
+def _run_items(letter: str, out: Path, seed: int, skip: int, ends_s: float) -> int:
     device = choose_device()
     step = BY_LETTER[letter]
     machine = next((r for r in results.read(out) if r.get("item") == "machine"), {})
-    context = Context(device, seed, started_s + seconds, machine)
+    context = Context(device, seed, ends_s, machine)
     items = importlib.import_module(step.module).items(context)
     for record in records_of(letter, items, context, skip):
         results.append(out, record)
@@ -52,21 +74,28 @@ def records_of(letter: str, items: Iterable[Item], context: Context, skip: int) 
             continue
         started_s = context.now()
         try:
-            figures = item.run()
+            figures = finite(item.run())
+        except LeftOut as reason:
+            figures = {"left_out": str(reason)}
         except Exception:  # noqa: BLE001 - the other items still count
             figures = {"error": traceback.format_exc(limit=-4)[-2000:]}
         seconds = round(context.now() - started_s, 3)
-        yield {"step": letter, "item": item.name, "seconds": seconds, **finite(figures)}
+        yield {"step": letter, "item": item.name, "seconds": seconds, **figures}
     if left_out:
-        yield {"step": letter, "left_out": len(left_out), "first": left_out[0]}
+        text = f"{len(left_out)} items for lack of time, the first: {left_out[0]}"
+        yield {"step": letter, "left_out": text}
 
 
 def finite(value: Any) -> Any:
-    """The value with text in place of infinities and NaN, which JSON has not."""
+    """The value as JSON has it: infinities and NaN as text, numbers of numpy and torch as Python's."""
     if isinstance(value, dict):
-        return {key: finite(each) for key, each in value.items()}
+        return {str(key): finite(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [finite(each) for each in value]
+    if isinstance(value, str):
+        return value[-MAX_TEXT:]
+    if hasattr(value, "tolist"):
+        return finite(value.tolist())
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -78,6 +107,7 @@ def is_usable(device: str) -> bool:
 
     try:
         torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # what the failed item had
     except RuntimeError as error:
         print(f"the device is lost to this process: {error}", file=sys.stderr)
         return False

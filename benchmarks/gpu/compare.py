@@ -1,11 +1,18 @@
 """Prints two runs side by side. Imports no torch."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 from benchmarks.gpu import results
+from benchmarks.gpu.bars import BARS, failures
 from benchmarks.gpu.context import Record
+from benchmarks.gpu.steps import BY_LETTER
+
+ITEM_WIDTH, FIGURE_WIDTH = 44, 34  # characters; with the numbers, a line has less than 120
+
+Key = tuple[str, str]  # letter of the step, name of the item
 
 
 def print_comparison(old: Path, new: Path) -> int:
@@ -20,22 +27,53 @@ def print_comparison(old: Path, new: Path) -> int:
 
 
 def compare(old: list[Record], new: list[Record], out: TextIO) -> None:
-    """Print a line for each number of an item of both runs: old, new, and new / old."""
-    before = {(r["step"], r["item"]): r for r in old if "item" in r}
-    after = {(r["step"], r["item"]): r for r in new if "item" in r}
-    for key, record in after.items():
-        earlier = before.get(key, {})
-        for name, value in record.items():
-            was = earlier.get(name)
-            if not _is_number(value) or not _is_number(was):
-                continue
-            ratio = f"{value / was:8.3f}" if was else ""
-            print(f"{key[0]} {key[1]:48} {name:24} {was:12.5g} {value:12.5g} {ratio}", file=out)
-    for title, only in (("only in the old run", before), ("only in the new run", after)):
-        other = after if only is before else before
-        if names := [" ".join(key) for key in only if key not in other]:
-            print(f"{title}: {', '.join(names)}", file=out)
+    """Print a line for each number of an item of both runs, then differences in what ran, and the bars."""
+    before, after = items_of(old), items_of(new)
+    print(row("", "item", "figure", "old", "new", "new / old"), file=out)
+    for key in sorted(after, key=_order):
+        earlier = dict(numbers(before.get(key, {})))
+        for name, value in numbers(after[key]):
+            if (was := earlier.get(name)) is not None:
+                ratio = f"{value / was:.3f}" if was else ""
+                print(row(*key, name, f"{was:.5g}", f"{value:.5g}", ratio), file=out)
+    for title, keys in (
+        ("only in the old run", before.keys() - after.keys()),
+        ("only in the new run", after.keys() - before.keys()),
+        ("failed in the old run", _failed(before)),
+        ("failed in the new run", _failed(after)),
+    ):
+        for key in sorted(keys, key=_order):
+            print(f"{title}: {' '.join(key)}", file=out)
+    for bar in BARS:
+        print(f"bar {bar}: old {bar.verdict(old)}; new {bar.verdict(new)}", file=out)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def items_of(records: list[Record]) -> dict[Key, Record]:
+    return {(r["step"], r["item"]): r for r in records if "item" in r}
+
+
+def numbers(record: Record, prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Names and values of a record's numbers; those of dictionaries within it as `outer.inner`."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from numbers(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{prefix}{name}", value
+
+
+def row(letter: str, item: str, figure: str, old: str, new: str, ratio: str) -> str:
+    """A line of the table."""
+    return f"{letter:1} {_cut(item, ITEM_WIDTH)} {_cut(figure, FIGURE_WIDTH)} {old:>11} {new:>11} {ratio:>9}"
+
+
+def _cut(text: str, width: int) -> str:
+    return text.ljust(width) if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def _order(key: Key) -> tuple[int, str]:
+    letters = list(BY_LETTER)
+    return (letters.index(key[0]) if key[0] in BY_LETTER else len(letters), key[1])
+
+
+def _failed(items: dict[Key, Record]) -> set[Key]:
+    return {key for key, record in items.items() if failures([record])}

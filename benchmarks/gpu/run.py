@@ -1,18 +1,17 @@
 """Runs the steps one after another, each in a process of its own, within the time. Imports no torch."""
 
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.gpu import results
-from benchmarks.gpu.bars import summary
+from benchmarks.gpu.bars import failures, summary
 from benchmarks.gpu.child import DEVICE_IS_LOST
-from benchmarks.gpu.packages import how_to_bring
+from benchmarks.gpu.context import Record
+from benchmarks.gpu.packages import how_to_bring, is_there, old_packages
+from benchmarks.gpu.process import run_within
+from benchmarks.gpu.step_files import TIMEOUT, end_of, log_path, shorten, start_of, trace_path
 from benchmarks.gpu.steps import MACHINE, Step, chosen_steps, seconds_of
 
 SCRIPT = Path(__file__).resolve().parents[1] / "device.py"
@@ -20,9 +19,10 @@ SUMMARY_S = 3  # kept for the end
 # After its time a step may end its item; then its process is killed. Less where the run itself ends.
 GRACE_S = 15
 MAX_CRASHES = 5  # of a step, after which the rest of it is left out
+REFUSED, INTERRUPTED = 2, 130  # exit statuses
 
 # Runs a step: its letter, number of items to skip, its seconds, and the seconds after which it is killed.
-# Returns the exit status; None if it was killed.
+# Returns the exit status, negative for a signal; None if it was killed after its time.
 Launch = Callable[[str, int, float, float], int | None]
 
 
@@ -35,37 +35,58 @@ def run(
         steps = chosen_steps(only)
         out.mkdir(parents=True, exist_ok=True)
     except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 2
+        return refuse(str(error))
     if (out / results.FILE).exists():
-        print(f"{out} has the results of an earlier run; name another folder", file=sys.stderr)
-        return 2
-    able = able_steps(steps)
-    if not able or find_spec("torch") is None:
-        print("none of the steps can run on this machine", file=sys.stderr)
-        return 2
+        return refuse(f"{out} has the results of an earlier run; name another folder")
+    if not ends_s > now():
+        return refuse(f"--minutes {minutes:g} is too short")
+    lacking = {step.letter: [p for p in step.packages if not is_there(p)] for step in steps}
+    able = [step for step in steps if not lacking[step.letter]]
+    print_plan(able, minutes, ends_s - now(), out)
+    report_packages(steps, lacking, out)
+    if not is_there("torch") or not able:
+        return refuse(
+            "none of the steps can run on this machine" if not able else "torch is missing"
+        )
 
     def launch(letter: str, skip: int, seconds: float, kill_s: float) -> int | None:
         return launch_step(letter, skip, seconds, kill_s, out, seed)
 
-    run_steps([MACHINE, *able], out, ends_s, now, launch)
-    return summary(results.read(out), sys.stdout)
+    try:
+        run_steps([MACHINE, *able], out, ends_s, now, launch)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        summary(results.read(out), sys.stdout)
+        status = INTERRUPTED
+    else:
+        status = summary(results.read(out), sys.stdout)
+    print(f"results: {out / results.FILE}", flush=True)
+    return status
 
 
-def able_steps(steps: list[Step]) -> list[Step]:
-    """The steps whose packages are installed; says at once what the others lack, and how to bring it."""
-    able = []
+def refuse(why: str) -> int:
+    print(why, file=sys.stderr)
+    return REFUSED
+
+
+def print_plan(steps: list[Step], minutes: float, seconds: float, out: Path) -> None:
+    """Print what will run, and the least time that each step has."""
+    every = [MACHINE, *steps]
+    shares = ", ".join(f"{s.letter} {s.name} {seconds_of(s, every, seconds):.0f} s" for s in every)
+    print(f"{minutes:g} minutes: {shares}; output of the steps: {out}/*.log", flush=True)
+
+
+def report_packages(steps: list[Step], lacking: dict[str, list[str]], out: Path) -> None:
+    """Say which packages are missing or old, and how to bring them."""
     for step in steps:
-        missing = [name for name in step.packages if find_spec(name) is None]
-        if missing:
-            print(
-                f"step {step.letter} ({step.name}) is left out: {', '.join(missing)} missing."
-                f"{how_to_bring(missing)}",
-                flush=True,
-            )
-        else:
-            able.append(step)
-    return able
+        if missing := lacking[step.letter]:
+            names = ", ".join(missing)
+            results.append(out, {"step": step.letter, "left_out": f"{names} missing"})
+            text = f"step {step.letter} ({step.name}) is left out: {names} missing."
+            print(text, how_to_bring(missing), sep="\n", flush=True)
+        elif old := old_packages(step.packages):
+            text = f"step {step.letter} ({step.name}) may fail: {', '.join(old.values())}."
+            print(text, how_to_bring(list(old)), sep="\n", flush=True)
 
 
 def run_steps(
@@ -73,35 +94,58 @@ def run_steps(
 ) -> None:
     """Run steps in order, each for its share of the time until ends_s."""
     for index, step in enumerate(steps):
-        time_left_s = ends_s - now()
-        if time_left_s <= 0:
+        started_s = now()
+        if ends_s <= started_s:
             results.append(out, {"step": step.letter, "left_out": "no time was left"})
             continue
-        step_ends_s = now() + seconds_of(step, steps[index:], time_left_s)
+        step_ends_s = started_s + seconds_of(step, steps[index:], ends_s - started_s)
         run_step(step, out, step_ends_s, ends_s, now, launch)
+        shorten(log_path(out, step.letter))
+        own = [r for r in results.read(out) if r["step"] == step.letter and "item" in r]
+        print(
+            f"{step.letter} {step.name}: {len(own)} items, {len(failures(own))} failed, "
+            f"{now() - started_s:.0f} s", flush=True,
+        )  # fmt: skip
 
 
 def run_step(
     step: Step, out: Path, step_ends_s: float, ends_s: float, now: Callable[[], float],
     launch: Launch,
 ) -> None:  # fmt: skip
-    """Run a step. After a crash or a hang, it goes on with the item after the one that caused it."""
+    """Run a step. After a crash, it goes on with the item after the one that caused it."""
     for _ in range(MAX_CRASHES):
-        skip = num_items(out, step)
         seconds = step_ends_s - now()
         if seconds <= 0:
             return
-        print(f"{step.letter} {step.name}: from item {skip}, {seconds:.0f} s", flush=True)
         kill_s = min(seconds + GRACE_S, ends_s - now())
-        status = launch(step.letter, skip, seconds, kill_s)
+        status = launch(step.letter, num_items(out, step), seconds, kill_s)
         if status == 0:
             return
+        is_hung = status is None or start_of(trace_path(out, step.letter)).startswith(TIMEOUT)
         if status != DEVICE_IS_LOST:  # then the item has a record of its own
-            why = f"killed after {kill_s:.0f} s" if status is None else f"exit status {status}"
-            record = {"step": step.letter, "item": f"item {num_items(out, step)}"}
-            results.append(out, record | {"error": f"the process ended without a result: {why}"})
-        if status is not None and status > 0 and status != DEVICE_IS_LOST:
+            why = f"no end after {kill_s:.0f} s" if is_hung else describe_exit(status)
+            results.append(out, record_of_crash(step, out, why))
+        if not is_hung and status is not None and 0 < status != DEVICE_IS_LOST:
             return  # the step itself failed, before its next item
+    results.append(out, {"step": step.letter, "left_out": f"the rest, after {MAX_CRASHES} crashes"})
+
+
+def describe_exit(status: int | None) -> str:
+    """An exit status as text: a signal by its name."""
+    if status is None or status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"
+
+
+def record_of_crash(step: Step, out: Path, why: str) -> Record:
+    """Record of the item in which a process ended: where it was, the end of its output, and why."""
+    trace, log = start_of(trace_path(out, step.letter)), end_of(log_path(out, step.letter))
+    parts = [trace, log, f"the process ended without a result: {why}"]
+    item = f"item {num_items(out, step)}"
+    return {"step": step.letter, "item": item, "error": "\n".join(filter(None, parts))}
 
 
 def num_items(out: Path, step: Step) -> int:
@@ -112,22 +156,10 @@ def num_items(out: Path, step: Step) -> int:
 def launch_step(
     letter: str, skip: int, seconds: float, kill_s: float, out: Path, seed: int
 ) -> int | None:
-    """Run a step in a process. Returns its exit status; None if it was killed. Its output stays visible."""
+    """Run a step in a process. Returns its exit status, negative for a signal; None if it was killed."""
     command = [
         sys.executable, str(SCRIPT), "--step", letter, "--skip", str(skip), "--out", str(out),
-        "--seed", str(seed), "--seconds", f"{seconds:.1f}",
+        "--seed", str(seed), "--seconds", f"{seconds:.1f}", "--kill-seconds", f"{kill_s:.1f}",
     ]  # fmt: skip
-    process = subprocess.Popen(command, start_new_session=True)
-    try:
-        return process.wait(timeout=max(0.1, kill_s))
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        end_group(process)
-
-
-def end_group(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a step's process and what it has started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    trace_path(out, letter).unlink(missing_ok=True)  # of a process before
+    return run_within(command, kill_s, log_path(out, letter))
