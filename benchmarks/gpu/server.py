@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.context import Context, Item, Record
-from benchmarks.gpu.gpu_usage import GpuUsage
-from benchmarks.gpu.model_server import ModelServers
-from benchmarks.gpu.serving import Server
+from benchmarks.gpu.meters.gpu_usage import GpuUsage
+from benchmarks.gpu.serving.http_server import Server
+from benchmarks.gpu.serving.model_server import ModelServers
+from benchmarks.gpu.serving.stream_client import Load
 from benchmarks.gpu.shapes import config_of
-from benchmarks.gpu.stream_client import Load
 
-CLIENT = Path(__file__).with_name("stream_client.py")
+CLIENT = Path(__file__).with_name("serving") / "stream_client.py"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # An installed command is not needed, only the checkout.
 START = "from penstock_engine.cli import main; main()"
 LOG_CHARACTERS = 2000  # of the end of the log, in the record of a server that does not start

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from penstock_engine.make_model.corpus import read_corpus
 from penstock_engine.make_model.tokenizer import train_tokenizer
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 MERGED_VOCAB = 4096  # tokens of the tokenizer that texts become; the others are only generated
 WEIGHT_STD = 0.02
 SHARD_BYTES = 2 * 2**30  # of a weights file

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from benchmarks.gpu.context import Context, LeftOut, Record
-from benchmarks.gpu.model_folder import make_folder, model_bytes, write_model
-from benchmarks.gpu.serving import Server
+from benchmarks.gpu.serving.http_server import Server
+from benchmarks.gpu.serving.model_folder import make_folder, model_bytes, write_model
 from benchmarks.gpu.shapes import config_of
 
 # Of the server: the load needs no more, and each further size of a batch has a CUDA graph.

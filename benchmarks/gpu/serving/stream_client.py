@@ -1,6 +1,6 @@
 """Streams completions from a server, in a process of its own, and measures their times.
 
-    python -P benchmarks/gpu/stream_client.py '{"port": 8000, "streams": 64, ...}'
+    python -P benchmarks/gpu/serving/stream_client.py '{"port": 8000, "streams": 64, ...}'
 
 The argument has the fields of Load. Prints `steady` once each stream has had a first token, `ending` at the
 end of the measurement, and then the result as one line of JSON. It imports only the standard library and
