@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
+from benchmarks.gpu.attention_sweep import compile_tiles, sweep
 from benchmarks.gpu.context import Context, Item, Record
 from benchmarks.gpu.meters.peak import peak_flops
 from benchmarks.gpu.timing import seconds_per_launch
@@ -17,22 +18,31 @@ from benchmarks.gpu.workloads.attention_inputs import (
     SMALL,
     Case,
     Heads,
-    Inputs,
     PoolStore,
     make_inputs,
     relative_error,
 )
+from benchmarks.gpu.workloads.attention_launches import (
+    MIN_LAUNCHES,
+    attend,
+    max_copies,
+    seconds_of,
+)
 from benchmarks.gpu.workloads.torch_attention import BACKENDS, torch_attention
-
-from penstock_engine.kernels.paged_attention import paged_attention
 
 BATCHES = (32, 128, 64, 256, 8, 1)
 CONTEXTS = (2048, 8192, 512, 32_768)
 MAX_KV_BYTES = 36 * 2**30  # of a case; 256 sequences of 32,768 tokens have 32 GiB
 MEMORY_SHARE = 0.3  # of the device's memory, for the KV cache of a case
 POOL_BYTES_8_BITS = 4 * 2**30  # before rounding, which takes four times as much for a moment
-MIN_LAUNCHES = 8  # in a graph
 MAX_ERROR = 0.02  # of bfloat16 results against float32, relative to the result of a sequence
+
+
+# Cases for which many tiles are tried.
+SWEPT = (
+    "decode 32 x 2048", "decode 128 x 2048", "decode 32 x 8192", "decode 8 x 32768",
+    "prompt 1 x 8192", "decode 2 x 40",
+)  # fmt: skip
 
 
 def decode_cases() -> list[Case]:
@@ -74,7 +84,7 @@ SMALL_CASES = [
 
 
 def items(context: Context) -> Iterator[Item]:
-    """Decode and prompts with the kernel, then the same with torch's attention."""
+    """Decode and prompts with the engine's choice of tiles, with others, and with torch's attention."""
     heads = SMALL if context.is_small else LARGE
     memory_bytes = float(context.machine.get("memory_bytes", 0))
     most_bytes = min(MAX_KV_BYTES, MEMORY_SHARE * memory_bytes)
@@ -82,9 +92,13 @@ def items(context: Context) -> Iterator[Item]:
     cases = [case for case in cases if case.kv_bytes(heads) <= most_bytes]
     if context.is_small:
         cases = SMALL_CASES
-    store = PoolStore(pool_blocks(cases, heads, most_bytes), heads, context)
+    swept = [case for case in cases if case.name in SWEPT]
+    store = PoolStore(pool_blocks(cases, heads, most_bytes), heads, context.device)
+    yield Item("compile ahead", partial(compile_tiles, cases, swept, heads, context))
     for case in cases:
         yield Item(case.name, partial(measure, case, heads, store, context))
+    for case in swept:
+        yield Item(f"{case.name}, tiles", partial(sweep, case, heads, store, context))
     for case in cases:
         if is_possible_in_torch(case):
             for backend in BACKENDS[:1] if context.is_small else BACKENDS:
@@ -112,24 +126,14 @@ def pool_blocks(cases: Sequence[Case], heads: Heads, most_bytes: float) -> dict[
 @torch.inference_mode()
 def measure(case: Case, heads: Heads, store: PoolStore, context: Context) -> Record:
     """Time of a launch, and the figures of `rates`. is_chosen: whether the tile is the engine's choice."""
-    inputs = make_inputs(case, heads, store.get(case.cache), max_copies=copies(context))
-    output = launch(inputs, 0)
-    error = relative_error(output, inputs, inputs.batches[0])
-    works = [partial(launch, inputs, index) for index in rotation(inputs, context)]
-    seconds = seconds_per_launch(works, context.device)
+    inputs = make_inputs(case, heads, store.get(case.cache), max_copies=max_copies(context))
+    error = relative_error(attend(inputs, 0), inputs, inputs.batches[0])
+    seconds = seconds_of(inputs, None, context)
     figures = rates(case, heads, seconds, context)
     figures |= {"ok": error < MAX_ERROR, "relative_error": error}
     if len({*case.lengths}) == 1 and case.num_queries == 1 and case.cache == "same":
         figures |= {"is_chosen": True, "batch": len(case.lengths), "context": case.lengths[0]}
     return figures
-
-
-def launch(inputs: Inputs, index: int) -> torch.Tensor:
-    """Attend with the engine's kernel over one of the batches."""
-    scale, pool = inputs.heads.head_dim**-0.5, inputs.pool
-    return paged_attention(
-        inputs.query, pool.numbers, inputs.batches[index], scale, kv_scales=pool.scales
-    )
 
 
 @torch.inference_mode()
@@ -138,7 +142,7 @@ def measure_torch(
 ) -> Record:
     """Time of torch's attention over keys and values of equal size that lie one after another."""
     pool = store.get(case.cache)
-    works = torch_attention(case, heads, pool, backend, copies(context))
+    works = torch_attention(case, heads, pool, backend, max_copies(context))
     try:
         works[0]()
     except RuntimeError as error:  # a backend need not have a kernel for every case
@@ -163,15 +167,3 @@ def rates(case: Case, heads: Heads, seconds: float, context: Context) -> Record:
         "product_share": flops / seconds / float(machine["product_flops"]),
         "peak_share": flops / seconds / peak_flops(machine),
     }
-
-
-def copies(context: Context) -> int:
-    """Most copies of a case's pages."""
-    return 1 if context.is_small else 64
-
-
-def rotation(inputs: Inputs, context: Context) -> list[int]:
-    """Indices of the batches of the launches in a graph: each batch in turn, MIN_LAUNCHES at least."""
-    num_batches = len(inputs.batches)
-    least = 1 if context.is_small else MIN_LAUNCHES
-    return [index % num_batches for index in range(max(num_batches, least))]

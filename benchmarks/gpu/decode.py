@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from benchmarks.gpu.compile_ahead import compile_for
 from benchmarks.gpu.context import Context, Item, Record
 from benchmarks.gpu.meters.kernel_profile import describe_launches, profile_launches
 from benchmarks.gpu.timing import seconds_back_to_back
 from benchmarks.gpu.workloads.decode_load import DecodeLoad, run_steps
+from benchmarks.gpu.workloads.model_launches import model_launches
 from benchmarks.gpu.workloads.models import (
     BLOCK_SIZE,
     LoadedModel,
@@ -23,6 +25,7 @@ from penstock_engine.sampling.request_state import RequestStates
 from penstock_engine.sampling.sampler import sample
 
 NUM_STEPS, NUM_WARM_UPS, NUM_PROFILED = 80, 8, 6
+COMPILE_SHARE = 0.4  # of the time of the step, at most
 MEMORY_SHARE = 0.85  # of the device, for weights and KV cache
 
 
@@ -59,17 +62,31 @@ SMALL_CASES = (Case("8b", 1, 20), Case("0.6b", 2, 20), Case("moe-3b", 2, 20))
 
 
 def items(context: Context) -> Iterator[Item]:
-    """For each shape, its measurements, then its kernels: the profiler may fail."""
+    """For each shape, its measurements, then its kernels: the profiler may fail.
+
+    The first item compiles the kernels of all shapes, also those of prompts.
+    """
     cases = [case for case in CASES if _fits(case, context)]
     if context.is_small:
         cases = list(SMALL_CASES)
     store = ModelStore(partial(_make, cases=cases, context=context))
+    yield Item("compile ahead", partial(compile_models, cases, context))
     for shape in dict.fromkeys(case.shape for case in cases):
         own = [case for case in cases if case.shape == shape]
         for case in own:
             yield Item(case.name, partial(measure, case, store, context))
         for case in own:
             yield Item(f"{case.name}, kernels", partial(profile, case, store, context))
+
+
+def compile_models(cases: list[Case], context: Context) -> Record:
+    """Compile the kernels of the models of all cases in parallel."""
+    launches: list[Callable[[], object]] = []
+    for shape in dict.fromkeys(case.shape for case in cases):
+        sizes = tuple(case.num_seqs for case in cases if case.shape == shape)
+        has_experts = parse_shape(shape, is_small=False).experts is not None
+        launches += model_launches(shape, tuple({*sizes}) if has_experts else (min(sizes),))
+    return compile_for(context, launches, limit_s=COMPILE_SHARE * context.time_left_s())
 
 
 def measure(case: Case, store: ModelStore, context: Context) -> Record:

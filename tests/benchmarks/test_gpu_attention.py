@@ -13,8 +13,12 @@ from benchmarks.gpu.workloads.attention_inputs import (
     Inputs,
     Pool,
     make_inputs,
+    placeholder_inputs,
     relative_error,
 )
+from benchmarks.gpu.workloads.attention_tiles import tiles_to_try
+
+from penstock_engine.kernels.attention_tile import Tile
 
 HEADS = Heads(2, 3, 16)
 
@@ -22,7 +26,7 @@ HEADS = Heads(2, 3, 16)
 def pool_of(case: attention.Case, num_blocks: int) -> Pool:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return Pool.random(num_blocks, HEADS, case.cache, Context("cpu", 0, 0.0))
+        return Pool.random(num_blocks, HEADS, case.cache, "cpu")
 
 
 def attend(inputs: Inputs, batch: int) -> torch.Tensor:
@@ -75,7 +79,7 @@ def test_work_of_attention_is_counted() -> None:
 def test_the_cases_of_the_bar_are_measured_first() -> None:
     context = Context("cuda", 0, 0.0, {"memory_bytes": 139 * 2**30})
     names = [item.name for item in attention.items(context)]
-    assert names[0] == "decode 32 x 2048"
+    assert names[:2] == ["compile ahead", "decode 32 x 2048"]
     assert names.index("decode 256 x 32768") < names.index("decode 1 x 512")
     assert len(set(names)) == len(names)
     assert not any(name.startswith("prompt 1 x 2048 after 6144, torch") for name in names)
@@ -106,3 +110,23 @@ def test_an_unknown_gpu_is_compared_with_its_measured_product() -> None:
     assert peak_flops({"gpu": "NVIDIA A100-SXM4-80GB", "product_flops": 1.0}) == 312e12
     assert peak_flops({"gpu": "NVIDIA H100 PCIe", "product_flops": 1.0}) == 756e12
     assert peak_flops({"gpu": "another", "product_flops": 7.0}) == 7.0
+
+
+def test_tiles_near_the_first_choice_are_tried_first() -> None:
+    tiles = tiles_to_try(1, is_small=False)
+    assert tiles[0] == Tile(16, 64, 4, 4)
+    assert {tiles[1], tiles[2], tiles[3]} == {
+        Tile(16, 64, 4, 3), Tile(16, 64, 8, 4), Tile(16, 32, 4, 4),
+    }  # fmt: skip
+    assert len({*tiles}) == len(tiles) == 45
+    assert {tile.block_rows for tile in tiles_to_try(2, is_small=False)} == {64, 128}
+
+
+def test_compiling_needs_inputs_of_the_same_shapes_and_types() -> None:
+    case = attention.Case("decode", (40, 16), cache="int8")
+    placed, made = placeholder_inputs(case, HEADS), make_inputs(case, HEADS, pool_of(case, 9))
+    for one in (placed, made):
+        assert (one.query.shape, one.query.dtype) == ((2, 6, 16), torch.bfloat16)
+        assert one.pool.numbers.dtype == torch.int8
+        assert one.batches[0].block_tables.shape == (2, 3)
+        assert one.batches[0].max_length == 40_960

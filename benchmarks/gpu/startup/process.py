@@ -57,7 +57,7 @@ def start(shape: str, context: Context, phases: Phases) -> Record:
     from benchmarks.gpu.meters.device_memory import MemoryMeter
     from benchmarks.gpu.startup.plan import make_plan
     from benchmarks.gpu.workloads.largest_steps import largest_steps
-    from benchmarks.gpu.workloads.models import interpret_kernels, random_decoder
+    from benchmarks.gpu.workloads.models import random_decoder, use_kernels_on_cpu
 
     from penstock_engine.execution import warm_up
     from penstock_engine.execution.paged_model import PagedModel
@@ -66,7 +66,7 @@ def start(shape: str, context: Context, phases: Phases) -> Record:
 
     phases.end("import_engine")
     if context.is_small:
-        interpret_kernels()
+        use_kernels_on_cpu()
     with tempfile.TemporaryDirectory() as folder:
         config, plan, counted = make_plan(Path(folder), shape, context)
     limits = runner_config(config, plan)

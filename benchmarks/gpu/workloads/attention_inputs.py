@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from benchmarks.gpu.context import Context
 
 from penstock_engine.kernels.kv_quant import quantize_kv
 from penstock_engine.kernels.paged_batch import PagedBatch
@@ -80,9 +79,9 @@ class Pool:
         return self.numbers.shape[1]
 
     @classmethod
-    def random(cls, num_blocks: int, heads: Heads, cache: str, context: Context) -> "Pool":
+    def random(cls, num_blocks: int, heads: Heads, cache: str, device: str) -> "Pool":
         shape = (2, num_blocks, BLOCK_SIZE, heads.num_kv_heads, heads.head_dim)
-        numbers = torch.empty(shape, dtype=torch.bfloat16, device=context.device).normal_()
+        numbers = torch.empty(shape, dtype=torch.bfloat16, device=device).normal_()
         if cache == "same":
             return cls(numbers, None)
         return cls(*quantize_kv(numbers, getattr(torch, cache)))
@@ -91,17 +90,17 @@ class Pool:
 class PoolStore:
     """Makes a pool when it is needed, and keeps the one that was used last."""
 
-    def __init__(self, num_blocks: dict[str, int], heads: Heads, context: Context) -> None:
+    def __init__(self, num_blocks: dict[str, int], heads: Heads, device: str) -> None:
         """num_blocks: of the pool of each kind of cache."""
         self._num_blocks = num_blocks
         self._heads = heads
-        self._context = context
+        self._device = device
         self._kept: tuple[str, Pool] | None = None
 
     def get(self, cache: str) -> Pool:
         if self._kept is None or self._kept[0] != cache:
             self._kept = None
-            pool = Pool.random(self._num_blocks[cache], self._heads, cache, self._context)
+            pool = Pool.random(self._num_blocks[cache], self._heads, cache, self._device)
             self._kept = cache, pool
         return self._kept[1]
 
@@ -127,6 +126,16 @@ def make_inputs(case: Case, heads: Heads, pool: Pool, *, max_copies: int = MAX_C
     blocks = np.random.default_rng(0).permutation(pool.num_blocks).astype(np.int32)
     parts = [blocks[i * case.num_blocks : (i + 1) * case.num_blocks] for i in range(num_copies)]
     return Inputs(case, heads, pool, query, [_batch(case, part, device) for part in parts])
+
+
+def placeholder_inputs(case: Case, heads: Heads) -> Inputs:
+    """Inputs on the CPU of the shapes and types of a case, for launches that only compile."""
+    pool = Pool.random(1, heads, case.cache, "cpu")
+    query = torch.empty(
+        len(case.lengths) * case.num_queries, heads.num_heads, heads.head_dim, dtype=torch.bfloat16
+    )
+    pages = np.zeros(case.num_blocks, dtype=np.int32)
+    return Inputs(case, heads, pool, query, [_batch(case, pages, query.device)])
 
 
 def _batch(case: Case, blocks: "np.ndarray[tuple[int], np.dtype[np.int32]]",

@@ -61,7 +61,7 @@ def make_model(
 ) -> LoadedModel:  # fmt: skip
     """Make a model of a shape, its KV cache of random numbers, and a runner with recorded graphs."""
     if context.is_small:
-        interpret_kernels()
+        use_kernels_on_cpu()
     config = parse_shape(name, is_small=context.is_small)
     limits = RunnerConfig(
         model_dir=Path(),  # nothing is loaded
@@ -118,6 +118,6 @@ def fill_cache(model: PagedModel) -> None:
         cache.numbers[:, :-1].normal_()
 
 
-def interpret_kernels() -> None:
-    """Compute with kernels on the CPU, under Triton's interpreter; a recorded step is computed anew."""
+def use_kernels_on_cpu() -> None:
+    """Launch kernels on the CPU, for Triton's interpreter or to compile; a recorded step is computed anew."""
     BY_DEVICE["cpu"] = replace(TRITON, recorder=lambda: lambda compute: compute)
