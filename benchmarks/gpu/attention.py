@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from benchmarks.gpu.attention_sweep import compile_tiles, sweep
 from benchmarks.gpu.context import Context, Item, Record
-from benchmarks.gpu.meters.peak import peak_flops
+from benchmarks.gpu.meters.peak import flop_rates
 from benchmarks.gpu.timing import seconds_per_launch
 from benchmarks.gpu.workloads.attention_inputs import (
     BLOCK_SIZE,
@@ -157,13 +157,8 @@ def rates(case: Case, heads: Heads, seconds: float, context: Context) -> Record:
     machine = context.machine
     if case.num_queries == 1:
         num_bytes = case.moved_bytes(heads)
-        share = num_bytes / seconds / float(machine["copy_bytes_per_s"])
-        return {"kernel_s": seconds, "moved_bytes": num_bytes, "bandwidth_share": share}
-    flops = case.flops(heads)
-    return {
-        "kernel_s": seconds,
-        "flops": flops,
-        "flops_per_s": flops / seconds,
-        "product_share": flops / seconds / float(machine["product_flops"]),
-        "peak_share": flops / seconds / peak_flops(machine),
-    }
+        figures: Record = {"kernel_s": seconds, "moved_bytes": num_bytes}
+        if bandwidth := machine.get("copy_bytes_per_s"):
+            figures["bandwidth_share"] = num_bytes / seconds / float(bandwidth)
+        return figures
+    return {"kernel_s": seconds, **flop_rates(case.flops(heads), seconds, machine)}

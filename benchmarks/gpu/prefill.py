@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from benchmarks.gpu.context import Context, Item, Record
 from benchmarks.gpu.meters.kernel_profile import describe_launches, profile_launches
-from benchmarks.gpu.meters.peak import peak_flops
+from benchmarks.gpu.meters.peak import flop_rates
 from benchmarks.gpu.workloads.decode_load import GREEDY
 from benchmarks.gpu.workloads.models import BLOCK_SIZE, LoadedModel, ModelStore, make_model
 
@@ -73,7 +73,6 @@ def measure(case: Case, store: ModelStore, context: Context) -> Record:
         times_s.append(time.perf_counter() - started_s)
     prompt_s = statistics.median(times_s[-REPEATS:])  # the first run compiles kernels
     flops = sum(loaded.cost.estimate(step.sequences).flops for step in steps)
-    rate = flops / prompt_s
     return {
         "ok": num_sampled == 1,
         "shape": case.shape,
@@ -82,10 +81,7 @@ def measure(case: Case, store: ModelStore, context: Context) -> Record:
         "prompt_s": prompt_s,
         "first_run_s": times_s[0],
         "tokens_per_s": case.num_tokens / prompt_s,
-        "flops": flops,
-        "flops_per_s": rate,
-        "peak_share": rate / peak_flops(context.machine),
-        "product_share": rate / float(context.machine["product_flops"]),
+        **flop_rates(flops, prompt_s, context.machine),
     }
 
 

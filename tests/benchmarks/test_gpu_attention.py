@@ -7,7 +7,7 @@ import pytest
 import torch
 from benchmarks.gpu import attention
 from benchmarks.gpu.context import Context
-from benchmarks.gpu.meters.peak import peak_flops
+from benchmarks.gpu.meters.peak import flop_rates
 from benchmarks.gpu.workloads.attention_inputs import (
     Heads,
     Inputs,
@@ -107,9 +107,13 @@ def test_rates_are_shares_of_the_machine() -> None:
 
 
 def test_an_unknown_gpu_is_compared_with_its_measured_product() -> None:
-    assert peak_flops({"gpu": "NVIDIA A100-SXM4-80GB", "product_flops": 1.0}) == 312e12
-    assert peak_flops({"gpu": "NVIDIA H100 PCIe", "product_flops": 1.0}) == 756e12
-    assert peak_flops({"gpu": "another", "product_flops": 7.0}) == 7.0
+    def peak_share(gpu: str) -> float:
+        return flop_rates(1e12, 2.0, {"gpu": gpu, "product_flops": 1e12})["peak_share"]
+
+    assert peak_share("NVIDIA A100-SXM4-80GB") == pytest.approx(0.5 / 312)
+    assert peak_share("NVIDIA H100 PCIe") == pytest.approx(0.5 / 756)
+    assert peak_share("another") == 0.5
+    assert flop_rates(1e12, 2.0, {}) == {"flops": 1e12, "flops_per_s": 5e11}
 
 
 def test_tiles_near_the_first_choice_are_tried_first() -> None:

@@ -10,13 +10,19 @@ PEAK_FLOPS = (
 )  # fmt: skip
 
 
-def peak_flops(machine: Mapping[str, Any]) -> float:
-    """Peak of the machine's GPU; the measured rate of a large product if the GPU is not listed.
+def flop_rates(flops: float, seconds: float, machine: Mapping[str, Any]) -> dict[str, float]:
+    """FLOP/s, and its shares of the measured rate of a large product and of the GPU's peak.
 
-    machine: the figures of the step `machine`.
+    machine: the figures of the step `machine`; a share is left out if what it refers to is unknown. The
+    peak of a GPU that is not listed is taken to be the measured rate.
     """
+    rate = flops / seconds
+    figures = {"flops": flops, "flops_per_s": rate}
+    product = machine.get("product_flops")
+    if product:
+        figures["product_share"] = rate / product
     name = str(machine.get("gpu", ""))
-    for part, flops in PEAK_FLOPS:
-        if part in name:
-            return flops
-    return float(machine["product_flops"])
+    peak = next((value for part, value in PEAK_FLOPS if part in name), product)
+    if peak:
+        figures["peak_share"] = rate / peak
+    return figures
