@@ -11,13 +11,14 @@ import numpy as np
 from benchmarks.gpu.context import Context, Item, Record
 from benchmarks.gpu.meters.kernel_profile import describe_launches, profile_launches
 from benchmarks.gpu.meters.peak import flop_rates
-from benchmarks.gpu.workloads.decode_load import GREEDY
 from benchmarks.gpu.workloads.models import BLOCK_SIZE, LoadedModel, ModelStore, make_model
 
+from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence, Step
 from penstock_engine.execution.pending_step import PendingStep
 from penstock_engine.execution.runner import Runner
 
+GREEDY = SamplingParams(max_tokens=1, temperature=0.0)
 REPEATS = 3
 LARGEST_STEP_TOKENS = 8192  # of a step, the engine's default on GPUs of 70 GiB and more
 

@@ -13,13 +13,14 @@ from penstock_engine.core.step import PENDING_TOKEN, ScheduledSequence, Sequence
 from penstock_engine.execution.pending_step import PendingStep
 from penstock_engine.execution.runner import Runner
 
-GREEDY = SamplingParams(max_tokens=1_000_000, temperature=0.0, ignore_eos=True)
+KNOWN_TOKENS = 499  # of which sequences have different ones; small vocabularies have them too
 
 
 class DecodeLoad:
     """Sequences of equal length that decode a token in each step.
 
-    Their blocks are scattered over the KV cache, as after some time of serving.
+    Their blocks are scattered over the KV cache, as after some time of serving. They sample at random:
+    equal tokens would choose the same experts, whose weights are then read once for all of them.
     """
 
     def __init__(
@@ -33,24 +34,29 @@ class DecodeLoad:
         self._tables = [tuple(table) for table in blocks.reshape(num_seqs, width).tolist()]
         self._first_tokens = first_tokens
         self.num_steps = num_steps
-        self._histories = [[1] * (first_tokens + 1) for _ in range(num_seqs)]
+        self._histories = [[1 + row % KNOWN_TOKENS] * (first_tokens + 1) for row in range(num_seqs)]
+        self._sampling = [
+            SamplingParams(max_tokens=num_steps, temperature=1.0, seed=row)
+            for row in range(num_seqs)
+        ]
 
-    def sequences(self, index: int, token_ids: tuple[int, ...] = (1,)) -> list[ScheduledSequence]:
-        """The sequences in a step. token_ids: of each; PENDING_TOKEN if the step before samples them."""
+    def sequences(self, index: int, *, is_pending: bool = False) -> list[ScheduledSequence]:
+        """The sequences in a step. is_pending: whether the step before samples their tokens."""
         start = self._first_tokens + index
         return [
             ScheduledSequence(
-                str(row), start, token_ids, table, True, GREEDY, history, self._first_tokens
+                str(row), start, PENDING_TOKEN if is_pending else (history[0],), table, True,
+                sampling, history, self._first_tokens,
             )
-            for row, (table, history) in enumerate(
-                zip(self._tables, self._histories, strict=True)
+            for row, (table, history, sampling) in enumerate(
+                zip(self._tables, self._histories, self._sampling, strict=True)
             )
         ]  # fmt: skip
 
     def steps(self) -> Iterable[Step]:
         """All steps in order. After the first, each has tokens that the one before samples."""
         for index in range(self.num_steps):
-            yield Step(tuple(self.sequences(index, PENDING_TOKEN if index else (1,))))
+            yield Step(tuple(self.sequences(index, is_pending=index > 0)))
 
     def complete(self, outputs: dict[str, SequenceOutput]) -> bool:
         """Note the outputs of a step. Returns whether each sequence got one token."""
