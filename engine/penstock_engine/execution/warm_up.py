@@ -109,7 +109,8 @@ class _StepMaker:
 
     def mixed(self, adapter: str = "") -> Step:
         """A chunk beside a single token."""
-        return self._step([self._sequence(n, adapter=adapter) for n in (1, 2)])
+        lengths = (1, min(2, self._config.max_model_len))
+        return self._step([self._sequence(length, adapter=adapter) for length in lengths])
 
     def sampling(self) -> Iterator[Step]:
         """Steps with and without penalties and grammars, with top_k and with top_p."""
@@ -141,8 +142,8 @@ class _StepMaker:
 
     def _sequence(self, num_tokens: int, adapter: str = "") -> ScheduledSequence:
         tokens = (0,) * num_tokens
-        # Block 0 stands for all blocks, also for those of drafts.
-        num_blocks = 4 // self._config.block_size + 1 + num_tokens // self._config.block_size
+        # Block 0 stands for all blocks. `drafts` needs room for three more tokens.
+        num_blocks = -(-(num_tokens + 3) // self._config.block_size)
         return ScheduledSequence(
             "", 0, tokens, (0,) * num_blocks, True, GREEDY, tokens, num_tokens, adapter=adapter
         )

@@ -44,6 +44,7 @@ class MemoryBudget:
     # Size of the KV cache that the user set; None: the memory that is left
     requested_kv_bytes: int | None
     item_bytes: int  # of one number in the model's type
+    draft: ModelConfig | None = None  # the draft model or head
 
     @property
     def gathered_token_bytes(self) -> int:
@@ -118,7 +119,7 @@ class MemoryBudget:
         """Bytes of activations, CUDA graphs, attention's buffers or partial sums, and the sampler."""
         config, model, limits = self.config, self.model, self.limits
         num_ranks = config.layout.num_ranks
-        needed_bytes = self._activation_bytes(limits.max_num_batched_tokens)
+        needed_bytes = self._activation_bytes(model, limits.max_num_batched_tokens)
         if self.device_name == "cpu":
             needed_bytes *= num_ranks
             needed_bytes += gathered_bytes(
@@ -127,9 +128,9 @@ class MemoryBudget:
                 token_bytes=self.gathered_token_bytes,
             )
         else:
-            needed_bytes += self._partial_sums_bytes(MOST_ROWS)
-            if num_ranks == 1 and not config.enforce_eager:
-                needed_bytes += self._graph_bytes(max_model_len)
+            needed_bytes += self._partial_sums_bytes(model, MOST_ROWS)
+        for recorded in self._recorded_models:
+            needed_bytes += self._graph_bytes(recorded, max_model_len)
         return needed_bytes + sampling_bytes(
             max_num_seqs=limits.max_num_seqs,
             rows_per_sequence=1 + config.num_drafts,
@@ -140,18 +141,28 @@ class MemoryBudget:
             max_num_batched_tokens=limits.max_num_batched_tokens,
         )
 
-    def _activation_bytes(self, num_tokens: int) -> int:
+    @property
+    def _recorded_models(self) -> list[ModelConfig]:
+        """The models that record CUDA graphs: those on one rank, but no draft head."""
+        if self.device_name == "cpu" or self.config.enforce_eager:
+            return []
+        models = [self.model] if self.config.layout.num_ranks == 1 else []
+        if self.draft is not None and not self.config.has_draft_head:
+            models.append(self.draft)
+        return models
+
+    def _activation_bytes(self, model: ModelConfig, num_tokens: int) -> int:
         return activation_bytes(
             num_tokens=num_tokens,
-            hidden_size=self.model.hidden_size,
-            intermediate_size=self.model.widest_intermediate_size,
-            attention_size=max(layer.attention.num_activations for layer in self.model.layers),
+            hidden_size=model.hidden_size,
+            intermediate_size=model.widest_intermediate_size,
+            attention_size=max(layer.attention.num_activations for layer in model.layers),
         )
 
-    def _partial_sums_bytes(self, block_rows: int) -> int:
+    def _partial_sums_bytes(self, model: ModelConfig, block_rows: int) -> int:
         """Memory of attention's partial sums on a GPU, with tiles of block_rows or one token's heads."""
         most_bytes = 0
-        for layer in self.model.layers:
+        for layer in model.layers:
             kv, projections = layer.attention.kv, layer.attention.projections
             group = max(each.num_heads for each in projections) // kv.num_heads
             layer_bytes = partial_sums_bytes(
@@ -162,17 +173,18 @@ class MemoryBudget:
             most_bytes = max(most_bytes, layer_bytes)
         return most_bytes
 
-    def _graph_bytes(self, max_model_len: int) -> int:
-        """Memory of the CUDA graphs of decode steps, in bytes. Only a model on one rank has them."""
+    def _graph_bytes(self, model: ModelConfig, max_model_len: int) -> int:
+        """Memory of the CUDA graphs of a model's decode steps, in bytes."""
+        largest = recorded_sizes(self.limits.max_num_seqs)[-1]
         return graph_bytes(
             max_num_seqs=self.limits.max_num_seqs,
             max_model_len=max_model_len,
             block_size=self.config.block_size,
-            attention_launches=[layer.attention.num_launches for layer in self.model.layers],
-            hidden_size=self.model.hidden_size,
+            attention_launches=[layer.attention.num_launches for layer in model.layers],
+            hidden_size=model.hidden_size,
             item_bytes=self.item_bytes,
-            activation_bytes=self._activation_bytes(recorded_sizes(self.limits.max_num_seqs)[-1])
-            + self._partial_sums_bytes(MIN_DOT),
+            activation_bytes=self._activation_bytes(model, largest)
+            + self._partial_sums_bytes(model, MIN_DOT),
         )
 
 

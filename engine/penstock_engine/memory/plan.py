@@ -68,6 +68,7 @@ class _Needs:
     window_tokens: int | None
     fixed_bytes: int
     requested_kv_bytes: int | None
+    draft: ModelConfig | None  # the draft model or head
 
 
 def plan_memory(config: EngineConfig, *, device_name: str, memory: DeviceMemory) -> MemoryPlan:
@@ -107,6 +108,7 @@ def _needs(config: EngineConfig, device_name: str) -> _Needs:
     rank_weights_bytes = [part.local_size(tensor_bytes) for part in parts]
     rank_block_bytes = [part.kv_block_bytes(config.block_size, *kv_bytes) for part in parts]
     windows = [model.window_tokens]
+    draft = None
     if config.draft_model_dir is not None:
         draft, draft_bytes = check_draft(
             config, config.draft_model_dir, dtype, model, max_model_len
@@ -127,7 +129,7 @@ def _needs(config: EngineConfig, device_name: str) -> _Needs:
         model=model, dtype=dtype, kv_dtype=kv_dtype, max_model_len=max_model_len,
         weights_bytes=weights_bytes, block_bytes=block_bytes, num_host_blocks=num_host_blocks,
         window_tokens=None if None in windows else max(filter(None, windows)),
-        fixed_bytes=fixed_bytes, requested_kv_bytes=requested_kv_bytes,
+        fixed_bytes=fixed_bytes, requested_kv_bytes=requested_kv_bytes, draft=draft,
     )  # fmt: skip
 
 
@@ -155,7 +157,7 @@ def _plan(
     budget = MemoryBudget(
         config=config, model=needs.model, device_name=device_name, memory=memory, limits=limits,
         fixed_bytes=needs.fixed_bytes, requested_kv_bytes=needs.requested_kv_bytes,
-        item_bytes=DTYPE_BYTES[needs.dtype],
+        item_bytes=DTYPE_BYTES[needs.dtype], draft=needs.draft,
     )  # fmt: skip
     max_model_len, block_bytes = needs.max_model_len, needs.block_bytes
     if config.max_model_len == FIT:

@@ -12,6 +12,7 @@ from penstock_engine.execution.runner import Runner
 from penstock_engine.lora.base_model import BaseModel, recorded_names
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.machine import device
+from penstock_engine.machine.interpreter import shorten_gil_waits
 from penstock_engine.memory.plan import MemoryPlan, plan_memory
 from penstock_engine.options.config import EngineConfig
 from penstock_engine.options.flag_values import FIT
@@ -42,6 +43,7 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
     """Serves until SIGTERM or SIGINT and the end of the drain. Raises ModelError if it cannot start."""
     startup_timer.end_phase("import")
     memory_plan = _plan(config)
+    shorten_gil_waits(memory_plan.device)
     tokenizer = Tokenizer(config.tokenizer_dir, template_options(options))
     defaults = generation_defaults(
         config.model_dir, options.generation_config, options.override_generation_config
