@@ -1,11 +1,15 @@
 """Tests of the grouped product with LoRA factors against one product per token."""
 
+from typing import Any
+
 import pytest
 import torch
 from tests.support.engine.kernel_references import group_rows_reference, grouped_linear_reference
 
 from penstock_engine.kernels.group_rows import group_rows
 from penstock_engine.kernels.grouped_linear import choose_block_rows, grouped_linear
+from penstock_engine.lora import lora_product
+from penstock_engine.lora.checkpoint import Factors
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 
@@ -51,3 +55,28 @@ def test_the_reference_is_each_tokens_own_product() -> None:
         [b[i] @ a[i] @ x[row] if i >= 0 else y[row] * 0 for row, i in enumerate(adapters)]
     )
     torch.testing.assert_close(y, expected)
+
+
+def test_a_layer_that_no_adapter_changes_launches_nothing(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[torch.Size] = []
+
+    def note(x: torch.Tensor, weights: torch.Tensor, groups: object, **options: object) -> Any:
+        launched.append(weights.shape)
+        return x.new_zeros(len(x), weights.shape[1])
+
+    monkeypatch.setattr(lora_product, "grouped_linear", note)
+    selection = lora_product.KernelRowSelection(device, num_slots=2, max_rank=4)
+    selection.groups = group_rows(torch.zeros(3, dtype=torch.int32, device=device), 2, 16)
+    product = selection.product([lora_product.Section("q", 0, 8), lora_product.Section("k", 8, 10)])
+    x, y = torch.zeros(3, 6, device=device), torch.zeros(3, 10, device=device)
+    product.add(y, x)
+    assert not launched
+    ones = torch.ones(8, 8, device=device)
+    product.put(1, {"q": Factors(ones[:3, :6], ones[:, :3])})
+    product.add(y, x)
+    assert launched == [(2, 2 * 4, 6), (2, 8, 4), (2, 2, 4)]
+    product.clear(1)
+    product.add(y, x)
+    assert len(launched) == 3
