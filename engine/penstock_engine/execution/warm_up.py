@@ -12,11 +12,10 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence, Step
 from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.kernels import grouped_linear, int8_linear
+from penstock_engine.kernels.attention_tile import TILE_TOKENS
 
 # Tokens of a prompt that reads all weights once, where there is nothing to compile.
 PROMPT_TOKENS = 16
-# Tokens of chunks, of which each has another tile in attention.
-CHUNK_SIZES = (2, 4, 8, 16, 32, 64, 128)
 # Name of an adapter without effect, which the steps here need if max_adapters is not 0.
 ADAPTER = "warm-up"
 
@@ -54,13 +53,14 @@ def kernel_steps(config: RunnerConfig, groupings: Sequence[tuple[int, int]]) -> 
     experts or adapters. All of the steps write to block 0 only.
     """
     make = _StepMaker(config)
-    sizes = {n for n in CHUNK_SIZES if n <= min(make.most_tokens, config.max_model_len)}
-    sizes |= token_counts(make.most_tokens, groupings)
+    sizes = token_counts(make.most_tokens, groupings)
+    tiles = [n for n in TILE_TOKENS if n <= min(make.most_tokens, config.max_model_len)]
     steps = []
     for adapter in ("", ADAPTER) if config.max_adapters else ("",):
         # The largest goes first, so that the others fit into the memory that torch keeps of it.
         steps += [make.chunks(n, adapter) for n in sorted(sizes, reverse=True)]
         steps += [make.tokens(config.max_num_seqs, adapter), make.mixed(adapter)]
+    steps += [make.end_of_context(n) for n in tiles]
     return [*steps, *make.sampling(), *make.drafts()]
 
 
@@ -106,6 +106,13 @@ class _StepMaker:
     def tokens(self, num_sequences: int, adapter: str = "") -> Step:
         """One token of each sequence."""
         return self._step([self._sequence(1, adapter=adapter)] * num_sequences)
+
+    def end_of_context(self, num_tokens: int) -> Step:
+        """The last tokens of a context of maximum length, whose keys are split over programs."""
+        length = self._config.max_model_len
+        sequence = self._sequence(length)
+        tokens = sequence.token_ids[:num_tokens]
+        return self._step([sequence._replace(start=length - num_tokens, token_ids=tokens)])
 
     def mixed(self, adapter: str = "") -> Step:
         """A chunk beside a single token."""
