@@ -7,6 +7,7 @@ from hypothesis import given
 
 from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.execution.warm_up import ADAPTER, kernel_steps, token_counts, weight_steps
+from penstock_engine.kernels.attention_tile import TILE_TOKENS
 from penstock_engine.kernels.grouped_linear import choose_block_rows
 
 
@@ -51,10 +52,20 @@ def test_the_largest_step_is_the_first() -> None:
 
 
 def test_each_size_is_run_with_and_without_an_adapter() -> None:
-    plain = [step.num_tokens for step in kernel_steps(configuration(), [(1, 1)])]
-    both = kernel_steps(configuration(max_adapters=1), [(1, 1)])
-    adapted = [s.num_tokens for s in both if s.sequences[0].adapter == ADAPTER]
-    assert set(adapted) == set(plain)
+    steps = kernel_steps(configuration(max_adapters=1), [(1, 1)])
+    run = {(step.sequences[0].adapter, step.num_tokens) for step in steps}
+    for num_tokens in token_counts(300, [(1, 1)]):
+        assert {("", num_tokens), (ADAPTER, num_tokens)} <= run
+
+
+def test_each_tile_of_attention_is_run_with_a_full_context() -> None:
+    ends = [
+        (sequence.start, sequence.end)
+        for step in kernel_steps(configuration(), [])
+        for sequence in step.sequences
+        if sequence.start and sequence.end == 100
+    ]
+    assert ends == [(100 - num_tokens, 100) for num_tokens in TILE_TOKENS]
 
 
 @given(st.integers(1, 3000), st.integers(1, 64), st.integers(1, 8))

@@ -33,8 +33,12 @@ from penstock_engine.kernels.operations import BY_DEVICE, TRITON  # noqa: E402
 from penstock_engine.lora.adapters import neutral_adapter  # noqa: E402
 
 NUM_STEPS = 25
-# Wide enough to split the inputs of products. The vocabulary is odd, as some models have it.
-WIDE = {"hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 2, "vocab_size": 301}
+# Wide enough to split the inputs of products, with enough heads for each tile of attention to be another one.
+# The vocabulary is odd, as some models have it.
+WIDE = {
+    "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 2, "vocab_size": 301,
+    "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64,
+}  # fmt: skip
 SAMPLINGS = [
     SamplingParams(max_tokens=9, temperature=0.0),
     SamplingParams(max_tokens=9, top_k=3, min_p=0.1, seed=1, logprobs=2),
@@ -131,16 +135,14 @@ class Steps:
         )  # fmt: skip
 
 
-def check(
-    family: str, *, drafts: bool = False, changes: dict[str, Any] | None = None, **options: Any
-) -> None:
+def check(family: str, *, drafts: bool = False, **options: Any) -> None:
     """Warm a model up, and run steps. drafts: whether the model drafts for itself."""
     print(f"{family} {options}", flush=True)
     variants.clear()
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         made = FAMILIES[family]
-        Family(made.name, made.config | WIDE | (changes or {})).make(Path(folder))
+        Family(made.name, made.config | WIDE).make(Path(folder))
         config = RunnerConfig(
             model_dir=Path(folder), device="cpu", dtype="bfloat16", num_blocks=64, block_size=16,
             max_num_seqs=40, max_num_batched_tokens=700, max_model_len=500, **options,
@@ -173,13 +175,8 @@ kv_quant.has_float8 = lambda device: True
 BY_DEVICE["cpu"] = replace(TRITON, recorder=lambda: lambda compute: (compute(), compute)[1])
 check("qwen3", quantization="int8", max_adapters=3, drafts=True)
 check(
-    "qwen3",
-    quantization="int4",
-    max_adapters=3,
-    max_lora_rank=64,
-    kv_dtype="int8",
-    enforce_eager=True,
-)
+    "qwen3", quantization="int4", max_adapters=3, max_lora_rank=64, kv_dtype="int8", enforce_eager=True
+)  # fmt: skip
 check("mixtral", max_adapters=3)
 check("gemma2", kv_dtype="float8_e4m3fn")
 check("phi", drafts=True)
