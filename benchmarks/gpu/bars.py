@@ -86,14 +86,15 @@ def summary(records: list[Record], out: TextIO) -> int:
     for letter in dict.fromkeys(record["step"] for record in records):
         own = [record for record in records if record["step"] == letter]
         items = [record for record in own if "item" in record]
-        print(f"{letter}: {len(items)} items, {len(failures(items))} failed", file=out)
+        print(f"{letter}: {len(items)} items, {len(failures(own))} failed", file=out)
         for record in own:
             if "left_out" in record:
                 what = f"{record['item']}, " if "item" in record else ""
                 print(f"{letter}: left out: {what}{record['left_out']}", file=out)
     failed = failures(records)
     for record in failed[:MAX_FAILURES]:
-        print(f"FAILED {record['step']} {record.get('item', '')}: {_reason(record)}", file=out)
+        item = record.get("item", "outside of its items")
+        print(f"FAILED {record['step']} {item}: {_reason(record)}", file=out)
     if len(failed) > MAX_FAILURES:
         print(f"FAILED {len(failed) - MAX_FAILURES} more, see {results.FILE}", file=out)
     for bar in BARS:

@@ -8,14 +8,14 @@ import resource
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import results
 from benchmarks.gpu.context import Context, Item, LeftOut, Record
-from benchmarks.gpu.step_files import trace_path
+from benchmarks.gpu.step_files import item_path, trace_path
 from benchmarks.gpu.steps import BY_LETTER
 
 DEVICE_IS_LOST = 3  # exit status: the process can no longer use the device
@@ -48,8 +48,10 @@ def _run_items(letter: str, out: Path, seed: int, skip: int, ends_s: float) -> i
     machine = next((r for r in results.read(out) if r.get("item") == "machine"), {})
     context = Context(device, seed, ends_s, machine)
     items = importlib.import_module(step.module).items(context)
-    for record in records_of(letter, items, context, skip):
+    running = item_path(out, letter)
+    for record in records_of(letter, items, context, skip, running.write_text):
         results.append(out, record)
+        running.unlink(missing_ok=True)
         if "error" in record and not is_usable(device):
             return DEVICE_IS_LOST
     return 0
@@ -65,14 +67,21 @@ def choose_device() -> str:
     return "cpu"
 
 
-def records_of(letter: str, items: Iterable[Item], context: Context, skip: int) -> Iterable[Record]:
-    """Run items and yield a record of each; the last one says how many were left out for lack of time."""
+def records_of(
+    letter: str, items: Iterable[Item], context: Context, skip: int,
+    on_start: Callable[[str], object],
+) -> Iterable[Record]:  # fmt: skip
+    """Run items and yield a record of each; the last one says how many were left out for lack of time.
+
+    on_start: gets the name of each item before it is run.
+    """
     left_out = []
     for item in islice(items, skip, None):
         if context.time_left_s() <= 0:
             left_out.append(item.name)
             continue
         started_s = context.now()
+        on_start(item.name)
         try:
             figures = finite(item.run())
         except LeftOut as reason:

@@ -11,7 +11,15 @@ from benchmarks.gpu.child import DEVICE_IS_LOST
 from benchmarks.gpu.context import Record
 from benchmarks.gpu.packages import how_to_bring, is_there, old_packages
 from benchmarks.gpu.process import run_within
-from benchmarks.gpu.step_files import TIMEOUT, end_of, log_path, shorten, start_of, trace_path
+from benchmarks.gpu.step_files import (
+    TIMEOUT,
+    end_of,
+    item_path,
+    log_path,
+    shorten,
+    text_of,
+    trace_path,
+)
 from benchmarks.gpu.steps import MACHINE, Step, chosen_steps, seconds_of
 
 SCRIPT = Path(__file__).resolve().parents[1] / "device.py"
@@ -43,25 +51,27 @@ def run(
     lacking = {step.letter: [p for p in step.packages if not is_there(p)] for step in steps}
     able = [step for step in steps if not lacking[step.letter]]
     print_plan(able, minutes, ends_s - now(), out)
-    report_packages(steps, lacking, out)
-    if not is_there("torch") or not able:
-        return refuse(
-            "none of the steps can run on this machine" if not able else "torch is missing"
-        )
+    report_packages(steps, lacking)
+    if not is_there("torch"):
+        return refuse("torch is missing")
+    if not able:
+        return refuse("none of the steps can run on this machine")
+    for letter, missing in lacking.items():
+        if missing:
+            results.append(out, {"step": letter, "left_out": f"{', '.join(missing)} missing"})
 
     def launch(letter: str, skip: int, seconds: float, kill_s: float) -> int | None:
         return launch_step(letter, skip, seconds, kill_s, out, seed)
 
+    is_interrupted = False
     try:
         run_steps([MACHINE, *able], out, ends_s, now, launch)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
-        summary(results.read(out), sys.stdout)
-        status = INTERRUPTED
-    else:
-        status = summary(results.read(out), sys.stdout)
+        is_interrupted = True
+    status = summary(results.read(out), sys.stdout)
     print(f"results: {out / results.FILE}", flush=True)
-    return status
+    return INTERRUPTED if is_interrupted else status
 
 
 def refuse(why: str) -> int:
@@ -76,12 +86,11 @@ def print_plan(steps: list[Step], minutes: float, seconds: float, out: Path) -> 
     print(f"{minutes:g} minutes: {shares}; output of the steps: {out}/*.log", flush=True)
 
 
-def report_packages(steps: list[Step], lacking: dict[str, list[str]], out: Path) -> None:
+def report_packages(steps: list[Step], lacking: dict[str, list[str]]) -> None:
     """Say which packages are missing or old, and how to bring them."""
     for step in steps:
         if missing := lacking[step.letter]:
             names = ", ".join(missing)
-            results.append(out, {"step": step.letter, "left_out": f"{names} missing"})
             text = f"step {step.letter} ({step.name}) is left out: {names} missing."
             print(text, how_to_bring(missing), sep="\n", flush=True)
         elif old := old_packages(step.packages):
@@ -101,9 +110,9 @@ def run_steps(
         step_ends_s = started_s + seconds_of(step, steps[index:], ends_s - started_s)
         run_step(step, out, step_ends_s, ends_s, now, launch)
         shorten(log_path(out, step.letter))
-        own = [r for r in results.read(out) if r["step"] == step.letter and "item" in r]
+        own = [record for record in results.read(out) if record["step"] == step.letter]
         print(
-            f"{step.letter} {step.name}: {len(own)} items, {len(failures(own))} failed, "
+            f"{step.letter} {step.name}: {num_items(out, step)} items, {len(failures(own))} failed, "
             f"{now() - started_s:.0f} s", flush=True,
         )  # fmt: skip
 
@@ -121,12 +130,18 @@ def run_step(
         status = launch(step.letter, num_items(out, step), seconds, kill_s)
         if status == 0:
             return
-        is_hung = status is None or start_of(trace_path(out, step.letter)).startswith(TIMEOUT)
-        if status != DEVICE_IS_LOST:  # then the item has a record of its own
-            why = f"no end after {kill_s:.0f} s" if is_hung else describe_exit(status)
-            results.append(out, record_of_crash(step, out, why))
-        if not is_hung and status is not None and 0 < status != DEVICE_IS_LOST:
-            return  # the step itself failed, before its next item
+        if status == DEVICE_IS_LOST:
+            continue  # the item has a record of its own
+        item = text_of(item_path(out, step.letter))
+        is_hung = status is None or text_of(trace_path(out, step.letter)).startswith(TIMEOUT)
+        if is_hung and not item:
+            text = "its time was over before an item had started"
+            results.append(out, {"step": step.letter, "left_out": text})
+            return
+        why = f"no end after {kill_s:.0f} s" if is_hung else describe_exit(status)
+        results.append(out, record_of_crash(step, out, item, why))
+        if not item:
+            return  # the step itself failed, outside of an item
     results.append(out, {"step": step.letter, "left_out": f"the rest, after {MAX_CRASHES} crashes"})
 
 
@@ -140,12 +155,15 @@ def describe_exit(status: int | None) -> str:
         return f"signal {-status}"
 
 
-def record_of_crash(step: Step, out: Path, why: str) -> Record:
-    """Record of the item in which a process ended: where it was, the end of its output, and why."""
-    trace, log = start_of(trace_path(out, step.letter)), end_of(log_path(out, step.letter))
+def record_of_crash(step: Step, out: Path, item: str, why: str) -> Record:
+    """Record of an item in which a process ended: where it was, the end of its output, and why.
+
+    item: empty if it was in none; then the record is the step's.
+    """
+    trace, log = text_of(trace_path(out, step.letter)), end_of(log_path(out, step.letter))
     parts = [trace, log, f"the process ended without a result: {why}"]
-    item = f"item {num_items(out, step)}"
-    return {"step": step.letter, "item": item, "error": "\n".join(filter(None, parts))}
+    record = {"step": step.letter, "error": "\n".join(filter(None, parts))}
+    return record | {"item": item} if item else record
 
 
 def num_items(out: Path, step: Step) -> int:
@@ -161,5 +179,6 @@ def launch_step(
         sys.executable, str(SCRIPT), "--step", letter, "--skip", str(skip), "--out", str(out),
         "--seed", str(seed), "--seconds", f"{seconds:.1f}", "--kill-seconds", f"{kill_s:.1f}",
     ]  # fmt: skip
-    trace_path(out, letter).unlink(missing_ok=True)  # of a process before
+    for path in (item_path(out, letter), trace_path(out, letter)):
+        path.unlink(missing_ok=True)  # of a process before
     return run_within(command, kill_s, log_path(out, letter))

@@ -15,6 +15,11 @@ def trace_path(out: Path, letter: str) -> Path:
     return out / f"{letter}.trace"
 
 
+def item_path(out: Path, letter: str) -> Path:
+    """Holds the name of the item that is run, while it is run."""
+    return out / f"{letter}.item"
+
+
 def shorten(path: Path) -> None:
     """Keep the end of a file."""
     if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
@@ -33,6 +38,6 @@ def end_of(path: Path) -> str:
         return file.read().decode(errors="replace").strip()[-END_CHARACTERS:]
 
 
-def start_of(path: Path) -> str:
+def text_of(path: Path) -> str:
     """The first characters of a file; empty without one."""
     return path.read_text(errors="replace")[:END_CHARACTERS].strip() if path.exists() else ""

@@ -26,13 +26,20 @@ class Clock:
 class Launches:
     """Launches that take some seconds, and return the next status."""
 
-    def __init__(self, clock: Clock, seconds: float, statuses: Sequence[int | None] = ()) -> None:
+    def __init__(
+        self, clock: Clock, seconds: float, statuses: Sequence[int | None] = (),
+        running: Path | None = None,
+    ) -> None:  # fmt: skip
+        """running: file that gets the name of an item which is run when the launch ends."""
         self._clock, self._seconds, self._statuses = clock, seconds, list(statuses)
+        self._running = running
         self.calls: list[tuple[str, int, float]] = []
 
     def __call__(self, letter: str, skip: int, seconds: float, kill_s: float) -> int | None:
         self.calls.append((letter, skip, round(seconds, 6)))
         self._clock.s += min(self._seconds, kill_s)
+        if self._running is not None:
+            self._running.write_text(f"number {skip}")
         if self._seconds > kill_s:
             return None
         return self._statuses.pop(0) if self._statuses else 0
@@ -62,34 +69,51 @@ def test_no_step_starts_without_time_and_none_outlives_the_run(tmp_path: Path) -
 # Crashes
 
 
-@pytest.mark.parametrize("status", [-signal.SIGSEGV, -signal.SIGKILL, child.DEVICE_IS_LOST])
-def test_a_step_that_crashes_at_each_item_ends(tmp_path: Path, status: int) -> None:
+@pytest.mark.parametrize(
+    "status", [-signal.SIGSEGV, -signal.SIGKILL, child.DEVICE_IS_LOST, 1, None]
+)
+def test_a_step_that_crashes_at_each_item_ends(tmp_path: Path, status: int | None) -> None:
     clock = Clock()
-    launches = Launches(clock, 1, [status] * 100)
+    launches = Launches(clock, 1, [status] * 5, tmp_path / "a.item")
     run.run_steps([A, B], tmp_path, clock.s + 600, clock, launches)
-    assert [letter for letter, _, _ in launches.calls] == ["a"] * 5 + ["b"] * 5
-    assert results.read(tmp_path)[-1]["left_out"] == "the rest, after 5 crashes"
+    assert [letter for letter, _, _ in launches.calls] == ["a"] * 5 + ["b"]
+    records = results.read(tmp_path)
+    assert records[-1]["left_out"] == "the rest, after 5 crashes"
+    names = [] if status == child.DEVICE_IS_LOST else [f"number {n}" for n in range(5)]
+    assert [record["item"] for record in records[:-1]] == names
 
 
 def test_a_signal_costs_one_item_and_is_named(tmp_path: Path) -> None:
     clock = Clock()
-    launches = Launches(clock, 1, [-signal.SIGSEGV, 0])
+    launches = Launches(clock, 1, [-signal.SIGSEGV, 0], tmp_path / "a.item")
     results.append(tmp_path, {"step": "a", "item": "first"})
     run.run_step(A, tmp_path, clock.s + 60, clock.s + 90, clock, launches)
     assert [skip for _, skip, _ in launches.calls] == [1, 2]
     record = results.read(tmp_path)[-1]
-    assert record["item"] == "item 1"
+    assert record["item"] == "number 1"
     assert record["error"].endswith("the process ended without a result: signal SIGSEGV")
 
 
-def test_a_python_error_outside_of_an_item_ends_the_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("status", "name"), [(1, "exit status 1"), (-6, "signal SIGABRT")])
+def test_an_end_outside_of_an_item_ends_the_step(tmp_path: Path, status: int, name: str) -> None:
     clock = Clock()
-    launches = Launches(clock, 1, [1, 0])
+    launches = Launches(clock, 1, [status, 0])
     (tmp_path / "a.log").write_text("Traceback\nImportError: no kernels")
     run.run_step(A, tmp_path, clock.s + 60, clock.s + 90, clock, launches)
     assert len(launches.calls) == 1
-    assert "ImportError: no kernels" in results.read(tmp_path)[0]["error"]
-    assert results.read(tmp_path)[0]["error"].endswith("exit status 1")
+    (record,) = results.read(tmp_path)
+    assert "item" not in record
+    assert "ImportError: no kernels" in record["error"]
+    assert record["error"].endswith(name)
+
+
+def test_imports_that_take_all_time_are_no_failure(tmp_path: Path) -> None:
+    clock = Clock()
+    launches = Launches(clock, 1000)
+    run.run_step(A, tmp_path, clock.s + 60, clock.s + 90, clock, launches)
+    assert len(launches.calls) == 1
+    (record,) = results.read(tmp_path)
+    assert record == {"step": "a", "left_out": "its time was over before an item had started"}
 
 
 def test_a_lost_device_has_no_second_record(tmp_path: Path) -> None:
@@ -105,7 +129,7 @@ def test_a_lost_device_has_no_second_record(tmp_path: Path) -> None:
 
 def run_records(items: Sequence[Item], clock: Clock, ends_s: float, skip: int = 0) -> list[Record]:
     context = Context("cpu", 0, ends_s, now=clock)
-    return list(child.records_of("a", items, context, skip))
+    return list(child.records_of("a", items, context, skip, lambda name: None))
 
 
 def test_items_get_a_record_each_and_stop_with_the_time() -> None:

@@ -125,9 +125,9 @@ def test_a_run_with_a_crash_a_fault_and_a_broken_step(
 ) -> None:
     assert run_steps_of(fake_steps, "a, c") == 1
     records = results.read(fake_steps)
-    assert [(r["step"], r["item"], r.get("ok")) for r in records] == [
-        ("m", "machine", None), ("a", "good", None), ("a", "item 1", None), ("a", "fault", None),
-        ("a", "last", True), ("c", "item 0", None),
+    assert [(r["step"], r.get("item"), r.get("ok")) for r in records] == [
+        ("m", "machine", None), ("a", "good", None), ("a", "crash", None), ("a", "fault", None),
+        ("a", "last", True), ("c", None, None),
     ]  # fmt: skip
     crash = records[2]["error"]
     assert "Segmentation fault" in crash
@@ -147,7 +147,7 @@ def test_a_step_that_hangs_is_killed_within_the_minutes(fake_steps: Path) -> Non
     started_s = time.monotonic()
     assert run_steps_of(fake_steps, "b", minutes=0.1) == 1
     assert time.monotonic() - started_s < 6.0 + 1.0
-    (stuck,) = (r for r in results.read(fake_steps) if r.get("item") == "item 1")
+    (stuck,) = (r for r in results.read(fake_steps) if r.get("item") == "stuck")
     assert "in stuck" in stuck["error"]
     assert "no end after" in stuck["error"]
 

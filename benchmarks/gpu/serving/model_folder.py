@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from penstock_engine.machine.device import release_memory
 from penstock_engine.make_model.corpus import read_corpus
 from penstock_engine.make_model.tokenizer import train_tokenizer
 
@@ -45,7 +46,7 @@ def write_model(folder: Path, config: Mapping[str, Any], device: str, seed: int)
 
     Answers have the length that is asked for: no token ends them.
     """
-    (folder / "config.json").write_text(json.dumps(dict(config)))
+    (folder / "config.json").write_text(json.dumps({**config, "torch_dtype": "bfloat16"}))
     (folder / "generation_config.json").write_text("{}")
     write_tokenizer(folder, config["vocab_size"])
     generator = torch.Generator(device).manual_seed(seed)
@@ -56,6 +57,7 @@ def write_model(folder: Path, config: Mapping[str, Any], device: str, seed: int)
             {key: _draw(key, shape, generator) for key, shape in shard.items()}, folder / name
         )
         weight_map |= dict.fromkeys(shard, name)
+    release_memory(device)  # which the server needs
     index = {"metadata": {}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 

@@ -34,11 +34,11 @@ class ModelServers:
         measurement_s: time that has to be left then. Raises LeftOut if it is not, and RuntimeError with
         the end of the log if the server does not start.
         """
+        if shape in self._failed:
+            raise LeftOut("the server of this model has not started")
         if self._server is not None and self._shape == shape and self._server.is_running():
             return self._server, {}
         self._end()
-        if shape in self._failed:
-            raise LeftOut("the server of this model has not started")
         config = config_of(shape, is_small=self._context.is_small)
         num_bytes = model_bytes(config)
         self._check_time(START_S + num_bytes / BYTES_PER_S + measurement_s)
