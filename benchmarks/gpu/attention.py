@@ -1,7 +1,7 @@
 """Paged attention: its share of the memory bandwidth, and its FLOP/s with prompts, beside torch's attention.
 
 Times are of replayed CUDA graphs of many launches over different pages, so that neither launches nor the
-device's cache count.
+device's cache count. Nor does the plan of splits, which a step makes once for all layers.
 """
 
 from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from benchmarks.gpu.compile_ahead import compile_for
 from benchmarks.gpu.context import Context, Item, Record
-from benchmarks.gpu.meters.kernel_profile import describe_launches, profile_launches
+from benchmarks.gpu.meters.kernel_profile import profile_steps
 from benchmarks.gpu.timing import seconds_back_to_back
 from benchmarks.gpu.workloads.decode_load import DecodeLoad, run_steps
 from benchmarks.gpu.workloads.model_launches import model_launches
@@ -158,7 +158,7 @@ def profile(case: Case, store: ModelStore, context: Context) -> Record:
 
     if not context.is_small:
         work()  # so that nothing is compiled or recorded while it is profiled
-    return describe_launches(profile_launches(work, context.device), num_steps)
+    return profile_steps(work, context.device, num_steps)
 
 
 def _make(shape: str, cases: list[Case], context: Context) -> LoadedModel:

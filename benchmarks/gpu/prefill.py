@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 from benchmarks.gpu.context import Context, Item, Record
-from benchmarks.gpu.meters.kernel_profile import describe_launches, profile_launches
+from benchmarks.gpu.meters.kernel_profile import profile_steps
 from benchmarks.gpu.meters.peak import flop_rates
 from benchmarks.gpu.workloads.models import BLOCK_SIZE, LoadedModel, ModelStore, make_model
 
@@ -93,7 +93,7 @@ def profile(case: Case, store: ModelStore, context: Context) -> Record:
     work = partial(run_prompt, loaded.runner, steps)
     if not context.is_small:
         work()  # so that nothing is compiled while it is profiled
-    return describe_launches(profile_launches(work, context.device), 1)
+    return profile_steps(work, context.device, 1)
 
 
 def prompt_steps(case: Case, vocab_size: int, seed: int) -> list[Step]:

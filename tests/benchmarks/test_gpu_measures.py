@@ -10,7 +10,7 @@ import torch
 from benchmarks.gpu import prefill, start
 from benchmarks.gpu.context import Context
 from benchmarks.gpu.decode import CASES, Case, items
-from benchmarks.gpu.meters.kernel_profile import Launch, describe_launches
+from benchmarks.gpu.meters.kernel_profile import Launch, describe_launches, profile_steps
 from benchmarks.gpu.shapes import SHAPES
 from benchmarks.gpu.startup.plan import counted_bytes, write_empty_checkpoint
 from benchmarks.gpu.workloads.decode_load import DecodeLoad, run_steps
@@ -242,3 +242,12 @@ def test_a_start_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert figures == {"error": "exit status 1: no memory\n"}
     monkeypatch.setattr(start, "PROGRAM", "import sys; print('log'); print('{\"a\": 1}')")
     assert start.measure("8b", Context("cpu", 0, 0.0)) == {"a": 1}
+
+
+def test_a_fault_of_the_profiler_is_told_and_no_failure() -> None:
+    def fail() -> None:
+        raise RuntimeError("no profiler")
+
+    assert profile_steps(fail, "cpu", 1) == {"not_profiled": "RuntimeError: no profiler"}
+    figures = profile_steps(partial(torch.zeros(3).add_, 1), "cpu", 1)
+    assert "aten::add_" in {each["name"] for each in figures["top_kernels"]}

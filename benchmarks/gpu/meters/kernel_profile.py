@@ -34,6 +34,15 @@ def profile_launches(work: Callable[[], object], device: str) -> list[Launch]:
     ]
 
 
+def profile_steps(work: Callable[[], object], device: str, num_steps: int) -> Record:
+    """Figures of one of the num_steps steps that some work runs; why, if they cannot be profiled."""
+    try:
+        launches = profile_launches(work, device)
+    except Exception as error:  # noqa: BLE001 - a fault of the profiler is none of the engine
+        return {"not_profiled": f"{type(error).__name__}: {error}"[:300]}
+    return describe_launches(launches, num_steps)
+
+
 def describe_launches(launches: Sequence[Launch], num_steps: int) -> Record:
     """Figures of one of num_steps steps: number of kernels, their time, gaps, and the largest ones.
 

@@ -67,11 +67,12 @@ def start(shape: str, context: Context, phases: Phases) -> Record:
     phases.end("import_engine")
     if context.is_small:
         use_kernels_on_cpu()
+    meter = MemoryMeter(context.device)
+    phases.end("device")
     with tempfile.TemporaryDirectory() as folder:
         config, plan, counted = make_plan(Path(folder), shape, context)
     limits = runner_config(config, plan)
     phases.end("plan")
-    meter = MemoryMeter(context.device)
     decoder = random_decoder(plan.model, limits.max_model_len, context.device, context.seed)
     used = {"weights_bytes": meter.added()}
     phases.end("weights")
