@@ -69,7 +69,7 @@ def choose_device() -> str:
 
 def records_of(
     letter: str, items: Iterable[Item], context: Context, skip: int,
-    on_start: Callable[[str], object],
+    on_start: Callable[[str], object] = lambda name: None,
 ) -> Iterable[Record]:  # fmt: skip
     """Run items and yield a record of each; the last one says how many were left out for lack of time.
 

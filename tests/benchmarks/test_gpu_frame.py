@@ -129,7 +129,7 @@ def test_a_lost_device_has_no_second_record(tmp_path: Path) -> None:
 
 def run_records(items: Sequence[Item], clock: Clock, ends_s: float, skip: int = 0) -> list[Record]:
     context = Context("cpu", 0, ends_s, now=clock)
-    return list(child.records_of("a", items, context, skip, lambda name: None))
+    return list(child.records_of("a", items, context, skip))
 
 
 def test_items_get_a_record_each_and_stop_with_the_time() -> None:
