@@ -10,6 +10,7 @@ from functools import partial
 import torch
 from benchmarks.gpu.attention_sweep import compile_tiles, sweep
 from benchmarks.gpu.context import Context, Item, Record
+from benchmarks.gpu.meters.device_memory import total_bytes
 from benchmarks.gpu.meters.peak import flop_rates
 from benchmarks.gpu.timing import seconds_per_launch
 from benchmarks.gpu.workloads.attention_inputs import (
@@ -86,8 +87,7 @@ SMALL_CASES = [
 def items(context: Context) -> Iterator[Item]:
     """Decode and prompts with the engine's choice of tiles, with others, and with torch's attention."""
     heads = SMALL if context.is_small else LARGE
-    memory_bytes = float(context.machine.get("memory_bytes", 0))
-    most_bytes = min(MAX_KV_BYTES, MEMORY_SHARE * memory_bytes)
+    most_bytes = min(MAX_KV_BYTES, MEMORY_SHARE * total_bytes(context))
     cases = [*decode_cases(), *prompt_cases()]
     cases = [case for case in cases if case.kv_bytes(heads) <= most_bytes]
     if context.is_small:

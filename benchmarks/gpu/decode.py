@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from benchmarks.gpu.compile_ahead import compile_for
 from benchmarks.gpu.context import Context, Item, Record
+from benchmarks.gpu.meters.device_memory import total_bytes
 from benchmarks.gpu.meters.kernel_profile import profile_steps
 from benchmarks.gpu.timing import seconds_back_to_back
 from benchmarks.gpu.workloads.decode_load import DecodeLoad, run_steps
@@ -179,5 +180,4 @@ def _fits(case: Case, context: Context) -> bool:
     numbers += case.num_blocks * sum(
         x.attention.kv.block_bytes(BLOCK_SIZE, 1) for x in config.layers
     )
-    memory_bytes = float(context.machine.get("memory_bytes", 0))
-    return 2 * numbers <= MEMORY_SHARE * memory_bytes
+    return 2 * numbers <= MEMORY_SHARE * total_bytes(context)

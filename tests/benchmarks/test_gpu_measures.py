@@ -157,6 +157,15 @@ def test_cases_that_the_memory_does_not_hold_are_left_out() -> None:
     assert "8b, 32 x 4096" in names(80)
 
 
+def test_the_driver_knows_the_memory_if_the_machine_was_not_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    properties = type("Properties", (), {"total_memory": 139 * 2**30})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+    names = [item.name for item in items(Context("cuda", 0, 0.0))]
+    assert len(names) == 1 + 2 * len(CASES) - 3
+
+
 def test_a_case_has_its_context_on_average() -> None:
     load = Case("8b", 2, 1000).load(80, 200)
     starts = [load.sequences(index)[0].start for index in (0, 40, 79)]

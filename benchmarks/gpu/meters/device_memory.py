@@ -1,6 +1,14 @@
 """Memory of the device that this process uses; nothing of it is measured on the CPU."""
 
 import torch
+from benchmarks.gpu.context import Context
+
+
+def total_bytes(context: Context) -> int:
+    """The device's memory: by the step `machine`, or if that failed, by the driver. 0 on the CPU."""
+    if "memory_bytes" in context.machine:
+        return int(context.machine["memory_bytes"])
+    return torch.cuda.get_device_properties(0).total_memory if context.device == "cuda" else 0
 
 
 class MemoryMeter:
