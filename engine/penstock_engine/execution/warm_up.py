@@ -127,11 +127,13 @@ class _StepMaker:
                 yield self._step([one])
 
     def drafts(self) -> Iterator[Step]:
-        """A step with a draft, and a prompt and its next step, for which the runner makes drafts."""
+        """A step with a draft, or a prompt and its next step, for which the runner makes a draft."""
         if min(self._config.max_model_len, self.most_tokens) < 4:
             return
-        drafted = self._sequence(2)
-        yield self._step([drafted._replace(num_drafts=1, history=(0,), num_prompt_tokens=1)])
+        if self._config.draft_model_dir is None:
+            drafted = self._sequence(2)
+            yield self._step([drafted._replace(num_drafts=1, history=(0,), num_prompt_tokens=1)])
+            return
         yield self._step([self._sequence(2)])
         history = (0, 0, 0)
         following = self._sequence(1)._replace(start=2, history=history, num_prompt_tokens=2)

@@ -18,6 +18,7 @@ from penstock_engine.core.speculation.config import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.execution.runner import Runner
 from penstock_engine.execution.runner_config import RunnerConfig
+from penstock_engine.execution.warm_up import kernel_steps
 
 CONFIG = transformers.LlamaConfig(
     vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
@@ -120,6 +121,7 @@ def generate(
         draft_method="eagle", **sizes,
     )  # fmt: skip
     runner = Runner.load(config)
+    runner.warm_up(kernel_steps(config, []))  # as on a GPU; the head drafts in it, too
     scheduler = Scheduler(SchedulerConfig(**sizes, speculation=speculation))
     outputs: dict[str, list[int]] = {}
     for number in range(8):

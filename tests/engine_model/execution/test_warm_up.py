@@ -1,10 +1,15 @@
 """The steps of the warm-up: within the limits, and for each block size of a product."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.step import ScheduledSequence, Step
+from penstock_engine.execution.runner import Runner
 from penstock_engine.execution.runner_config import RunnerConfig
 from penstock_engine.execution.warm_up import ADAPTER, kernel_steps, token_counts, weight_steps
 from penstock_engine.kernels.attention_tile import TILE_TOKENS
@@ -79,3 +84,20 @@ def test_the_ends_of_each_block_size_are_run(
     assert {1, most_tokens} <= counts <= set(range(1, most_tokens + 1))
     for numbers in by_size.values():
         assert {numbers[0], numbers[-1]} <= counts
+
+
+def test_nothing_of_the_steps_stays(qwen3_dir: Path) -> None:
+    """The runner drafts in them, and uses an adapter, which is gone afterwards."""
+    config = replace(
+        configuration(max_adapters=1), model_dir=qwen3_dir, device="cpu", dtype="float32",
+        draft_model_dir=qwen3_dir,
+    )  # fmt: skip
+    runners = [Runner.load(config) for _ in range(2)]
+    runners[0].warm_up(kernel_steps(config, [(1, 1)]))
+    assert runners[0].adapters.active == []
+    sampling = SamplingParams(max_tokens=9, temperature=0.0)
+    prompt = ScheduledSequence("a", 0, (5, 6, 7), (3,), True, sampling, [5, 6, 7], 3)
+    first, second = (runner.run(Step((prompt,))) for runner in runners)
+    assert first == second
+    with pytest.raises(KeyError):
+        runners[0].run(Step((prompt._replace(adapter=ADAPTER),)))

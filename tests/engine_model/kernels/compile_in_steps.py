@@ -32,7 +32,7 @@ from penstock_engine.kernels import kv_quant  # noqa: E402
 from penstock_engine.kernels.operations import BY_DEVICE, TRITON  # noqa: E402
 from penstock_engine.lora.adapters import neutral_adapter  # noqa: E402
 
-NUM_STEPS = 25
+NUM_STEPS = 16
 # Wide enough to split the inputs of products, with enough heads for each tile of attention to be another one.
 # The vocabulary is odd, as some models have it.
 WIDE = {
@@ -145,7 +145,8 @@ def check(family: str, *, drafts: bool = False, **options: Any) -> None:
         Family(made.name, made.config | WIDE).make(Path(folder))
         config = RunnerConfig(
             model_dir=Path(folder), device="cpu", dtype="bfloat16", num_blocks=64, block_size=16,
-            max_num_seqs=40, max_num_batched_tokens=700, max_model_len=500, **options,
+            max_num_seqs=40, max_num_batched_tokens=700, max_model_len=500,
+            draft_model_dir=Path(folder) if drafts else None, **options,
         )  # fmt: skip
         model = PagedModel.load(config)
         own = replace(config, quantization=None, max_adapters=0)
