@@ -12,7 +12,7 @@ from benchmarks.gpu.attention_sweep import compile_tiles, sweep
 from benchmarks.gpu.context import Context, Item, Record
 from benchmarks.gpu.meters.device_memory import total_bytes
 from benchmarks.gpu.meters.peak import flop_rates
-from benchmarks.gpu.timing import seconds_per_launch
+from benchmarks.gpu.timing import check_device, seconds_per_launch
 from benchmarks.gpu.workloads.attention_inputs import (
     BLOCK_SIZE,
     LARGE,
@@ -37,7 +37,6 @@ MAX_KV_BYTES = 36 * 2**30  # of a case; 256 sequences of 32,768 tokens have 32 G
 MEMORY_SHARE = 0.3  # of the device's memory, for the KV cache of a case
 POOL_BYTES_8_BITS = 4 * 2**30  # before rounding, which takes four times as much for a moment
 MAX_ERROR = 0.02  # of bfloat16 results against float32, relative to the result of a sequence
-
 
 # Cases for which many tiles are tried.
 SWEPT = (
@@ -145,7 +144,9 @@ def measure_torch(
     works = torch_attention(case, heads, pool, backend, max_copies(context))
     try:
         works[0]()
+        check_device(context.device)
     except RuntimeError as error:  # a backend need not have a kernel for every case
+        check_device(context.device)
         return {"not_supported": str(error).strip().splitlines()[0]}
     works = (works * MIN_LAUNCHES)[: max(len(works), 1 if context.is_small else MIN_LAUNCHES)]
     return rates(case, heads, seconds_per_launch(works, context.device), context)

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from benchmarks.gpu.compile_ahead import compile_for
 from benchmarks.gpu.context import Context, Record
+from benchmarks.gpu.timing import check_device
 from benchmarks.gpu.workloads.attention_inputs import (
     Case,
     Heads,
@@ -56,6 +57,7 @@ def sweep(case: Case, heads: Heads, store: PoolStore, context: Context) -> Recor
         try:
             seconds[tile] = seconds_of(inputs, tile, context)
         except Exception as error:  # noqa: BLE001 - as OutOfResources, for too much shared memory
+            check_device(context.device)
             num_failed += 1
             print(f"{case.name}: {tile}: {type(error).__name__}: {error}"[:300], flush=True)
     ranked = sorted(seconds, key=seconds.__getitem__)

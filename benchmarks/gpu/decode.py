@@ -104,10 +104,12 @@ def measure(case: Case, store: ModelStore, context: Context) -> Record:
     times = run_steps(loaded.runner, load, num_warm_ups)
     parts = part_seconds(loaded, load, context.device)
     read_bytes = loaded.cost.estimate(load.sequences(num_steps // 2)).read_bytes
-    is_recorded = recorded_graph(loaded, case.num_seqs) is not None
+    faults = [] if times.is_complete else ["a sequence got no token"]
+    if recorded_graph(loaded, case.num_seqs) is None:
+        faults.append("the step is not recorded as a CUDA graph")
     figures: Record = {
-        "ok": times.is_complete and is_recorded,
-        "difference": "" if is_recorded else "the step is not recorded as a CUDA graph",
+        "ok": not faults,
+        "difference": ", ".join(faults),
         "shape": case.shape,
         "num_seqs": case.num_seqs,
         "context_tokens": case.context_tokens,

@@ -77,6 +77,12 @@ def _seconds_of(work: Work, repeats: int) -> float:
     return float(start.elapsed_time(end)) / 1e3 / repeats
 
 
+def check_device(device: str) -> None:
+    """Wait for the device. Raises RuntimeError after a fault that ends its use by this process."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 def timing_event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 

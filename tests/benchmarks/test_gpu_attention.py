@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from benchmarks.gpu.workloads.attention_inputs import (
     Heads,
     Inputs,
     Pool,
+    PoolStore,
     make_inputs,
     placeholder_inputs,
     relative_error,
@@ -134,3 +136,28 @@ def test_compiling_needs_inputs_of_the_same_shapes_and_types() -> None:
         assert one.pool.numbers.dtype == torch.int8
         assert one.batches[0].block_tables.shape == (2, 3)
         assert one.batches[0].max_length == 40_960
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_backend_without_a_kernel_is_told_from_a_lost_device(
+    monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    def launch() -> None:
+        raise RuntimeError("No available kernel.\n")
+
+    def synchronize() -> None:
+        if is_lost:
+            raise RuntimeError("CUDA error")
+
+    case = attention.Case("decode", (16,))
+    monkeypatch.setattr(attention, "torch_attention", lambda *arguments: [launch])
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    store = PoolStore({"same": 1}, HEADS, "cpu")
+    run = partial(
+        attention.measure_torch, case, HEADS, store, Context("cuda", 0, 0.0), backend="flash"
+    )
+    if is_lost:
+        with pytest.raises(RuntimeError, match="CUDA error"):
+            run()
+    else:
+        assert run() == {"not_supported": "No available kernel."}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.gpu.context import Record
+from benchmarks.gpu.timing import check_device
 from torch.profiler import ProfilerActivity, profile
 
 NUM_TOP = 12
@@ -39,6 +40,7 @@ def profile_steps(work: Callable[[], object], device: str, num_steps: int) -> Re
     try:
         launches = profile_launches(work, device)
     except Exception as error:  # noqa: BLE001 - a fault of the profiler is none of the engine
+        check_device(device)
         return {"not_profiled": f"{type(error).__name__}: {error}"[:300]}
     return describe_launches(launches, num_steps)
 
