@@ -10,7 +10,8 @@ from benchmarks.gpu.bars import BARS, failures
 from benchmarks.gpu.context import Record
 from benchmarks.gpu.steps import BY_LETTER
 
-ITEM_WIDTH, FIGURE_WIDTH = 44, 34  # characters; with the numbers, a line has less than 120
+MAX_WIDTH = 120  # characters of a line
+ITEM_WIDTH, FIGURE_WIDTH = 44, 34  # with the numbers, a line has less
 
 Key = tuple[str, str]  # letter of the step, name of the item
 
@@ -43,9 +44,10 @@ def compare(old: list[Record], new: list[Record], out: TextIO) -> None:
         ("failed in the new run", _failed(after)),
     ):
         for key in sorted(keys, key=_order):
-            print(f"{title}: {' '.join(key)}", file=out)
+            print(_cut(f"{title}: {' '.join(key)}", MAX_WIDTH).rstrip(), file=out)
     for bar in BARS:
-        print(f"bar {bar}: old {bar.verdict(old)}; new {bar.verdict(new)}", file=out)
+        print(f"bar {bar}:", file=out)
+        print(f"    old: {bar.verdict(old)}; new: {bar.verdict(new)}", file=out)
 
 
 def items_of(records: list[Record]) -> dict[Key, Record]:

@@ -161,7 +161,8 @@ def record_of_crash(step: Step, out: Path, item: str, why: str) -> Record:
     item: empty if it was in none; then the record is the step's.
     """
     trace, log = text_of(trace_path(out, step.letter)), end_of(log_path(out, step.letter))
-    parts = [trace, log, f"the process ended without a result: {why}"]
+    output = f"; its last output: {log.splitlines()[-1]}" if log else ""
+    parts = [trace, log, f"the process ended without a result: {why}{output}"]
     record = {"step": step.letter, "error": "\n".join(filter(None, parts))}
     return record | {"item": item} if item else record
 

@@ -103,8 +103,8 @@ def test_an_end_outside_of_an_item_ends_the_step(tmp_path: Path, status: int, na
     assert len(launches.calls) == 1
     (record,) = results.read(tmp_path)
     assert "item" not in record
-    assert "ImportError: no kernels" in record["error"]
-    assert record["error"].endswith(name)
+    assert record["error"].startswith("Traceback")
+    assert record["error"].endswith(f"{name}; its last output: ImportError: no kernels")
 
 
 def test_imports_that_take_all_time_are_no_failure(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_run_with_a_crash_a_fault_and_a_broken_step(
     crash = records[2]["error"]
     assert "Segmentation fault" in crash
     assert "in crash" in crash  # where it was
-    assert crash.endswith("signal SIGSEGV")
+    assert crash.endswith("signal SIGSEGV; its last output: before the crash")
     assert "ValueError: a fault" in records[3]["error"]
     assert "No module named 'no_such_module'" in records[5]["error"]
     lines = capsys.readouterr().out.splitlines()

@@ -52,6 +52,14 @@ def test_the_summary_fails_with_its_records(record: Record, status: int, line: s
     assert line in out.getvalue().splitlines()
 
 
+def test_no_bar_is_judged_without_a_gpu() -> None:
+    for device, is_judged in (("cpu", False), ("cuda", True)):
+        out = io.StringIO()
+        machine = {"step": "m", "item": "machine", "device": device}
+        assert bars.summary([machine, decode(1.1)], out) == 0
+        assert ("1.1, reached" in out.getvalue()) is is_judged
+
+
 def test_the_summary_stays_short() -> None:
     out = io.StringIO()
     records = [{"step": "a", "item": str(n), "error": "x" * 5000} for n in range(500)]
@@ -86,10 +94,9 @@ def test_two_runs_side_by_side() -> None:
     ]
     assert "only in the old run: a gone" in lines
     assert "failed in the new run: d 8b" in lines
-    assert any(
-        line.endswith("weights and KV cache: old 1.5, MISSED; new 1.2, reached") for line in lines
-    )
-    assert max(len(line) for line in lines if not line.startswith(("bar", "only"))) <= 120
+    bar = next(n for n, line in enumerate(lines) if line.endswith("weights and KV cache:"))
+    assert lines[bar + 1] == "    old: 1.5, MISSED; new: 1.2, reached"
+    assert max(len(line) for line in lines) <= 120
 
 
 def test_a_run_beside_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
