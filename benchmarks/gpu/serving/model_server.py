@@ -1,7 +1,6 @@
 """Keeps a server of a model with random weights: of the model that was asked for last."""
 
 import shutil
-import tempfile
 import time
 from pathlib import Path
 
@@ -26,7 +25,6 @@ class ModelServers:
         self._shape = ""
         self._failed = set[str]()  # shapes whose server has not started
         self._folder: Path | None = None
-        self._log_folder = Path(tempfile.mkdtemp(prefix="server-log-"))
 
     def start(self, shape: str, measurement_s: float) -> tuple[Server, Record]:
         """The server of a shape, and the figures of its start; none if it was running before.
@@ -38,7 +36,7 @@ class ModelServers:
             raise LeftOut("the server of this model has not started")
         if self._server is not None and self._shape == shape and self._server.is_running():
             return self._server, {}
-        self._end()
+        self.close()
         config = config_of(shape, is_small=self._context.is_small)
         num_bytes = model_bytes(config)
         self._check_time(START_S + num_bytes / BYTES_PER_S + measurement_s)
@@ -50,7 +48,7 @@ class ModelServers:
         self._failed.add(shape)
         device = "cuda" if self._context.device == "cuda" else "cpu"
         self._server = Server(
-            self._folder, [*FLAGS, "--device", device], self._log_folder / f"{shape}.log"
+            self._folder, [*FLAGS, "--device", device], self._folder / "server.log"
         )
         self._server.wait_until_ready(self._context.time_left_s() - END_S)
         self._failed.remove(shape)
@@ -68,10 +66,6 @@ class ModelServers:
 
     def close(self) -> None:
         """End the server, and remove its files."""
-        self._end()
-        shutil.rmtree(self._log_folder, ignore_errors=True)
-
-    def _end(self) -> None:
         if self._server is not None:
             self._server.kill()
         if self._folder is not None:
