@@ -39,7 +39,8 @@ class Family:
     def load(self, directory: Path, dtype: str) -> transformers.PreTrainedModel:
         architecture = getattr(transformers, f"{self.name}ForCausalLM")
         model: transformers.PreTrainedModel = architecture.from_pretrained(directory, dtype=dtype)
-        return model.eval()
+        model.eval()  # type: ignore[no-untyped-call]
+        return model
 
 
 def randomize(model: transformers.PreTrainedModel) -> None:
@@ -49,7 +50,8 @@ def randomize(model: transformers.PreTrainedModel) -> None:
     Gemma, would repeat its input. A router with near ties would choose another expert at every rounding.
     """
     if model.config.tie_word_embeddings:
-        model.get_input_embeddings().weight.data *= 0.25
+        embeddings: Any = model.get_input_embeddings()
+        embeddings.weight.data *= 0.25
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             torch.nn.init.normal_(parameter, std=0.1)

@@ -69,7 +69,7 @@ class Judge:
         self._model = model
         self._references = references
         self._routers = ReferenceRouters(model)
-        self._exact = copy.deepcopy(model).float()
+        self._exact = copy.deepcopy(model).float()  # type: ignore[no-untyped-call]
         self._exact_routers = ReferenceRouters(self._exact)
         errors = [self._errors(reference) for reference in references]
         self._noise = [of_tokens for of_tokens, _ in errors]
