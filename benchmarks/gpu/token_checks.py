@@ -25,7 +25,7 @@ from benchmarks.gpu.greedy.modes import (
     make_runner,
 )
 from benchmarks.gpu.greedy.subject import CONFIGS, Subject
-from benchmarks.gpu.workloads.models import interpret_kernels
+from benchmarks.gpu.workloads.models import use_kernels_on_cpu
 from transformers.utils import logging
 
 from penstock_engine.execution.runner import Runner
@@ -70,7 +70,7 @@ def items(context: Context) -> Iterator[Item]:
     """The items: compile ahead, then each mode of each model."""
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if context.is_small:
-        interpret_kernels()
+        use_kernels_on_cpu()
         skip_what_is_idle()
     engines = Engines(context)
     yield Item("compile ahead", partial(_compile_ahead, engines))

@@ -91,9 +91,11 @@ class Subject:
 
     @cached_property
     def model_dir(self) -> Path:
-        path = Path(self._folder.name, "model")
+        """The checkpoint, whose weights are in bfloat16."""
+        full, path = (Path(self._folder.name, name) for name in ("full", "model"))
         torch.manual_seed(self._seed)
-        self._family.make(path)
+        self._family.make(full)
+        self._family.load(full, "bfloat16").save_pretrained(path)
         return path
 
     @cached_property
@@ -133,7 +135,7 @@ class Subject:
         return self._references[key]
 
     @cached_property
-    def _model(self) -> transformers.PreTrainedModel:
+    def _model(self) -> Any:
         model: Any = self._family.load(self.model_dir, "bfloat16")
         return model.to(self.device)
 
