@@ -9,9 +9,9 @@ import torch
 
 from penstock_engine.kernels.attention_sizes import (
     ITEM_SIZE,
-    MIN_SPLIT_BLOCKS,
     max_extra_splits,
     max_query_blocks,
+    min_split_blocks,
 )
 from penstock_engine.kernels.attention_tile import Tile
 from penstock_engine.kernels.paged_batch import PagedBatch, SplitPlan
@@ -27,14 +27,15 @@ def split_plan(
 
     num_tokens: new tokens of the batch. group: query heads per KV head.
 
-    Let a query block see v blocks of keys, and let L = max(MIN_SPLIT_BLOCKS, ceil(sum (v - 1) / num_extra))
+    Let a query block see v blocks of keys, and let L = max(min_split_blocks, ceil(sum (v - 1) / num_extra))
     over all query blocks. Each has ceil(v / L) = 1 + floor((v - 1) / L) splits, or one if v is 0. So all have
     at most sum (v - 1) / L <= num_extra splits besides the first ones, and the items suffice. For v the
     kernel takes the most that any query block of the sequence may see. So it wastes items of the first
     blocks of a prompt, but needs no loop over the query blocks of the other sequences.
     """
     block_queries = tile.block_rows // group
-    key = (window, block_queries, tile.block_keys, num_kv_heads, num_tokens)
+    min_blocks = min_split_blocks(tile.block_rows, tile.block_keys)
+    key = (window, block_queries, tile.block_keys, min_blocks, num_kv_heads, num_tokens)
     if key not in batch.plans:
         batch.plans[key] = _compute_plan(batch, *key)
     return batch.plans[key]
@@ -45,6 +46,7 @@ def _compute_plan(
     window: int,
     block_queries: int,
     block_keys: int,
+    min_blocks: int,
     num_kv_heads: int,
     num_tokens: int,
 ) -> SplitPlan:
@@ -56,6 +58,7 @@ def _compute_plan(
     num_extra = max_extra_splits(
         num_query_blocks=num_blocks,
         num_key_blocks=-(-num_visible // block_keys),
+        min_blocks=min_blocks,
         num_kv_heads=num_kv_heads,
         num_multiprocessors=multiprocessors(device),
     )
@@ -70,7 +73,7 @@ def _compute_plan(
         BLOCK_QUERIES=block_queries,
         BLOCK_KEYS=block_keys,
         WINDOW=window,
-        MIN_BLOCKS=MIN_SPLIT_BLOCKS,
+        MIN_BLOCKS=min_blocks,
         ITEM_SIZE=ITEM_SIZE,
         SCAN=SCAN,
     )

@@ -17,6 +17,7 @@ from penstock_engine.kernels.attention_sizes import (
     PROGRAMS_PER_MULTIPROCESSOR,
     max_extra_splits,
     max_query_blocks,
+    min_split_blocks,
     partial_sums_bytes,
 )
 from penstock_engine.kernels.attention_tile import Tile
@@ -49,7 +50,8 @@ def make_plan(
         batch, sum(counts), TILE, group=GROUP, num_kv_heads=num_programs // num_extra, window=window
     )
     sizes = PlanSizes(
-        TILE.block_rows // GROUP, TILE.block_keys, window, plan.num_extra,
+        TILE.block_rows // GROUP, TILE.block_keys, window,
+        min_split_blocks(TILE.block_rows, TILE.block_keys), plan.num_extra,
         len(plan.items) - plan.num_extra,
     )  # fmt: skip
     return plan, split_plan_reference(counts, lengths, sizes)
@@ -110,7 +112,7 @@ def test_the_items_suffice_and_cover_all_keys(
     lengths = [max(count, length) for count, length in drawn]
     counts = [count for count, _ in drawn]
     num_blocks = max_query_blocks(sum(counts), len(counts), block_queries)
-    sizes = PlanSizes(block_queries, 64, window, num_extra, num_blocks)
+    sizes = PlanSizes(block_queries, 64, window, 2, num_extra, num_blocks)
     most_keys = 64 * longest_split(counts, lengths, sizes)
     ranges: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for item in split_plan_reference(counts, lengths, sizes):
@@ -152,8 +154,8 @@ def test_how_many_extra_splits(
 ) -> None:
     """Enough to fill the device, but no more than there are keys for."""
     found = max_extra_splits(
-        num_query_blocks=num_query_blocks, num_key_blocks=num_key_blocks, num_kv_heads=num_kv_heads,
-        num_multiprocessors=132,
+        num_query_blocks=num_query_blocks, num_key_blocks=num_key_blocks, min_blocks=2,
+        num_kv_heads=num_kv_heads, num_multiprocessors=132,
     )  # fmt: skip
     assert found == expected
 
@@ -163,6 +165,7 @@ def test_memory_of_partial_sums_is_counted(num_kv_heads: int) -> None:
     num_extra = max_extra_splits(
         num_query_blocks=512,
         num_key_blocks=2000,
+        min_blocks=16,
         num_kv_heads=num_kv_heads,
         num_multiprocessors=188,
     )

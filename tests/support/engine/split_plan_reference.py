@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock_engine.kernels.attention_sizes import MIN_SPLIT_BLOCKS
-
 
 @dataclass(frozen=True, slots=True)
 class PlanSizes:
-    """What a plan depends on besides the sequences. window: 0: none."""
+    """What a plan depends on besides the sequences. window: 0: none. min_blocks: of keys in a split."""
 
     block_queries: int
     block_keys: int
     window: int
+    min_blocks: int
     num_extra: int
     num_query_blocks: int
 
@@ -68,7 +67,7 @@ def longest_split(num_queries: Sequence[int], lengths: Sequence[int], sizes: Pla
         -(-count // sizes.block_queries) * max(blocks - 1, 0)
         for count, blocks in zip(num_queries, most, strict=True)
     )
-    return max(MIN_SPLIT_BLOCKS, -(-total // sizes.num_extra))
+    return max(sizes.min_blocks, -(-total // sizes.num_extra))
 
 
 def _most_blocks(count: int, length: int, sizes: PlanSizes) -> int:
