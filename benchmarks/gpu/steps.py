@@ -19,6 +19,7 @@ class Step:
 
 
 TOKEN_PACKAGES = ("triton", "transformers", "safetensors")
+START_PACKAGES = (*TOKEN_PACKAGES, "tokenizers", "typer")
 SERVER_PACKAGES = (
     "fastapi", "h11", "jinja2", "llguidance", "prometheus_client", "pydantic", "safetensors", "tokenizers",
     "transformers", "triton", "typer", "uvicorn", "yaml",
@@ -34,7 +35,7 @@ STEPS = (
     Step("d", "decode", "benchmarks.gpu.decode", 16, ("triton",)),
     Step("e", "prefill", "benchmarks.gpu.prefill", 6, ("triton",)),
     Step("f", "server", "benchmarks.gpu.server", 20, SERVER_PACKAGES),
-    Step("g", "start", "benchmarks.gpu.start", 6, ("triton",)),
+    Step("g", "start", "benchmarks.gpu.start", 12, START_PACKAGES),
 )
 BY_LETTER = {step.letter: step for step in (MACHINE, *STEPS)}
 
