@@ -28,6 +28,8 @@ DEVICE_FACTORS = FACTORS | {
     "queries": (1, 2, 17, 64, 513),
     "window": (0, 1, 100, 4096),
 }
+# Small case whose keys are split over programs.
+SPLIT = kernel_equality.Case(2, 2, 64, 16, 300, 2, 1, 0, 0.0, "bfloat16", "same")
 NO_LIMIT = 10**9
 CACHE_TYPES = ("same", "int8", "float8_e4m3fn")
 # Slots of a cache of more than 2**31 numbers per pool, of 8 heads of 128.
@@ -36,7 +38,7 @@ FAR_SLOTS, FEW_SLOTS = 2**21 + 4096, 512
 
 def attention_cases(seed: int, *, is_small: bool) -> list[Case]:
     if is_small:
-        chosen = kernel_equality.cases(seed, max_programs=65, max_reads=25_000)[::100]
+        chosen = [*kernel_equality.cases(seed, max_programs=65, max_reads=25_000)[::100], SPLIT]
     else:
         chosen = kernel_equality.cases(
             seed, DEVICE_FACTORS, max_programs=NO_LIMIT, max_reads=NO_LIMIT
