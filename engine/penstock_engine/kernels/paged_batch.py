@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-# Window, query tokens and keys of a tile, KV heads, and new tokens: what a plan depends on besides the batch.
-PlanKey = tuple[int, int, int, int, int]
+# Window, query tokens and keys of a tile, blocks of the shortest split, KV heads, and new tokens: what a plan
+# depends on besides the batch.
+PlanKey = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
