@@ -8,6 +8,7 @@ process of its own, by test_kernels.py; alone, it prints what each launch takes 
 
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 import tempfile
@@ -68,9 +69,19 @@ def compile_only(kernel: JITFunction, grid: object) -> Callable[..., None]:
         usage = resources(compiled.asm["cubin"]) if "--resources" in sys.argv else ""
         print(f"sm_{Device.capability} {kernel.__name__:20} shared {shared:6} {usage}", flush=True)
         assert shared <= SHARED_KIB[Device.capability] * 1024
+        if kernel.__name__ == "_attend_kernel":
+            assert loads_in_flight(compiled.asm["ttgir"]) >= 2 * (kwargs["num_stages"] - 2)
         compiled_kernels.add(kernel.__name__)
 
     return launch
+
+
+def loads_in_flight(ttgir: str) -> int:
+    """The asynchronous loads that the first loop leaves in flight, when it waits for others."""
+    loop = ttgir[ttgir.index("scf.for") :]
+    return min(
+        map(int, re.findall(r"ttg.async_wait.* {num = (\d+)", loop[: loop.index("scf.yield")]))
+    )
 
 
 def resources(cubin: bytes) -> str:
