@@ -60,8 +60,8 @@ def choose_tile(
     head_pad = pad_head(head_dim)
     is_wide, is_quantized = head_pad > 128, cache_item_bytes != item_bytes
     rows, keys = fewest_rows(group), 32 if is_wide else 64
-    if item_bytes > 2:  # without tensor cores the product itself is the cost
-        most_rows, keys = rows, keys // 2
+    if item_bytes > 2:  # without tensor cores the product itself is the cost, and needs registers
+        most_rows, keys = rows, 32 if head_pad < 128 else MIN_DOT
     else:
         most_rows = max(rows, MOST_ROWS // 2 if is_wide or is_quantized else MOST_ROWS)
     stages = STAGES_BY_KIB[max(8, 2 * keys * head_pad * cache_item_bytes // 1024)]

@@ -122,7 +122,7 @@ def _attend_kernel(
     SOFTCAP: tl.constexpr,
     ITEM_SIZE: tl.constexpr,
 ):
-    # Programs of the heads of an item are neighbors, because a token's heads are in the cache.
+    # The heads of an item are neighboring programs, because a token's heads lie side by side in the cache.
     kv_head = tl.program_id(0) % NUM_KV_HEADS
     item = items + tl.program_id(0) // NUM_KV_HEADS * ITEM_SIZE
     sequence = tl.load(item)

@@ -19,6 +19,8 @@ LARGE, SMALL = 227, 99  # KiB of shared memory, of an H100 and of an L4
         (4, 512, 128, 2, 1, LARGE, Tile(64, 64, 4, 3)),
         (4, 512, 256, 2, 2, LARGE, Tile(64, 32, 8, 3)),
         (4, 512, 256, 2, 2, SMALL, Tile(64, 32, 8, 2)),
+        (4, 512, 64, 4, 4, LARGE, Tile(16, 32, 4, 4)),
+        (4, 512, 128, 4, 4, LARGE, Tile(16, 16, 4, 4)),
         (4, 512, 256, 4, 4, LARGE, Tile(16, 16, 4, 3)),
         (200, 1, 64, 2, 2, LARGE, Tile(256, 64, 8, 4)),
     ],
