@@ -1,16 +1,16 @@
-"""Compiles every kernel, as its own wrapper launches it, to machine code for two GPU generations.
+"""Compiles every kernel, as its own wrapper launches it, to machine code for three GPU generations.
 
 That none is left out is checked at the end.
 
 Needs Triton but no GPU. The interpreter accepts things that the compiler does not. Run in a
-process of its own, by test_kernels.py; alone, it prints what each launch takes of the machine.
+process of its own, by test_kernels.py. It prints what each launch takes of the machine, and checks the limits
+below.
 """
 
 import importlib
 import pkgutil
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +27,7 @@ from triton.runtime.jit import JITFunction  # noqa: E402
 import penstock_engine.kernels  # noqa: E402
 from penstock_engine.kernels import kv_quant, paged_attention  # noqa: E402
 from penstock_engine.kernels.adjust_logits import Penalties, adjust_logits  # noqa: E402
+from penstock_engine.kernels.attention_sizes import MIN_DOT  # noqa: E402
 from penstock_engine.kernels.fused_add_norm import fused_add_norm  # noqa: E402
 from penstock_engine.kernels.group_rows import group_rows  # noqa: E402
 from penstock_engine.kernels.grouped_linear import choose_block_rows, grouped_linear  # noqa: E402
@@ -41,8 +42,14 @@ from penstock_engine.kernels.rope import rope  # noqa: E402
 from penstock_engine.kernels.silu_mul import gelu_tanh_mul, silu_mul  # noqa: E402
 
 # Shared memory that a program may have: on the smallest devices for which code for sm_80 is compiled, and on
-# those of sm_90.
-SHARED_KIB = {80: 99, 90: 227}
+# those of sm_90 and sm_100.
+SHARED_KIB = {80: 99, 90: 227, 100: 227}
+# Spilled registers, of values that are used once; in float32 with a float8 cache, which no default has, more.
+MAX_STACK_BYTES, MAX_STACK_BYTES_FLOAT32 = 16, 192
+# Shared memory of a multiprocessor, and the programs that it has to hold while single tokens are computed:
+# one computes while the others wait for memory.
+MULTIPROCESSOR_KIB = {80: 164, 90: 228, 100: 228}
+DECODE_PROGRAMS = {80: 2, 90: 3, 100: 3}
 compiled_kernels: set[str] = set()
 CUOBJDUMP = Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"
 
@@ -66,11 +73,22 @@ def compile_only(kernel: JITFunction, grid: object) -> Callable[..., None]:
     def launch(*args: object, **kwargs: object) -> None:
         compiled = kernel.run(*args, grid=grid, warmup=True, **kwargs)
         shared = compiled.metadata.shared
-        usage = resources(compiled.asm["cubin"]) if "--resources" in sys.argv else ""
-        print(f"sm_{Device.capability} {kernel.__name__:20} shared {shared:6} {usage}", flush=True)
+        registers, stack_bytes = resources(compiled.asm["cubin"])
+        print(
+            f"sm_{Device.capability} {kernel.__name__:22} shared {shared:6} bytes, {registers:3}"
+            f" registers, stack {stack_bytes:3} bytes", flush=True,
+        )  # fmt: skip
         assert shared <= SHARED_KIB[Device.capability] * 1024
+        is_full = args[0] is not None and args[0].dtype == torch.float32
+        assert stack_bytes <= (MAX_STACK_BYTES_FLOAT32 if is_full else MAX_STACK_BYTES)
         if kernel.__name__ == "_attend_kernel":
             assert loads_in_flight(compiled.asm["ttgir"]) >= 2 * (kwargs["num_stages"] - 2)
+            if kwargs["BLOCK_ROWS"] == MIN_DOT and not is_full:
+                num_threads = 32 * kwargs["num_warps"]
+                assert (
+                    num_resident(registers, num_threads, shared)
+                    >= DECODE_PROGRAMS[Device.capability]
+                )
         compiled_kernels.add(kernel.__name__)
 
     return launch
@@ -84,14 +102,23 @@ def loads_in_flight(ttgir: str) -> int:
     )
 
 
-def resources(cubin: bytes) -> str:
+def num_resident(registers: int, num_threads: int, shared_bytes: int) -> int:
+    """Programs that a multiprocessor of 65,536 registers holds at a time; each takes 1 KiB more."""
+    shared_kib = MULTIPROCESSOR_KIB[Device.capability] * 1024 // (shared_bytes + 1024)
+    return min(shared_kib, 65_536 // (-(-registers // 8) * 8 * num_threads))
+
+
+def resources(cubin: bytes) -> tuple[int, int]:
+    """Registers of a thread, and bytes of its stack, where registers are spilled."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        lines = subprocess.run(
+        text = subprocess.run(
             [CUOBJDUMP, "-res-usage", file.name], capture_output=True, text=True, check=True
-        ).stdout.splitlines()
-    return next(line.strip() for line in lines if "REG:" in line)
+        ).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", text)
+    assert found is not None
+    return int(found[1]), int(found[2])
 
 
 def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
