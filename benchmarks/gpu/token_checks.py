@@ -129,25 +129,32 @@ def _compile_part(engines: Engines, subject: Subject, mode: Mode, part: int) -> 
 
 @contextmanager
 def computing_nothing() -> Iterator[None]:
-    """Within the block, the CPU uses kernels, whose launches have been replaced, and products are 0."""
-    linear, block_rows, by_device = (
-        torch.nn.functional.linear,
-        int4.kernel_block_rows,
-        dict(BY_DEVICE),
-    )
+    """Within the block, the CPU has kernels, whose launches are replaced, and all else computes zeros.
 
-    def zeros(x: torch.Tensor, weight: torch.Tensor, bias: object = None) -> torch.Tensor:
-        return x.new_zeros(*x.shape[:-1], len(weight))
-
-    torch.nn.functional.linear = zeros  # type: ignore[assignment]
-    int4.kernel_block_rows = lambda: None  # type: ignore[assignment]
+    Zeros are valid tokens, which the next step looks up.
+    """
+    functional: Any = torch.nn.functional
+    empty = torch.empty
+    replaced = [
+        (torch, "empty", lambda *args, **options: empty(*args, **options).zero_()),
+        (
+            functional,
+            "linear",
+            lambda x, weight, bias=None: x.new_zeros(*x.shape[:-1], len(weight)),
+        ),
+        (int4, "kernel_block_rows", lambda: None),  # the layout of a GPU's weights
+    ]
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    on_cpu = BY_DEVICE["cpu"]
+    for owner, name, function in replaced:
+        setattr(owner, name, function)
     BY_DEVICE["cpu"] = replace(TRITON, recorder=lambda: lambda compute: (compute(), compute)[1])
     try:
         yield
     finally:
-        torch.nn.functional.linear = linear
-        int4.kernel_block_rows = block_rows
-        BY_DEVICE.update(by_device)
+        BY_DEVICE["cpu"] = on_cpu
+        for owner, name, function in originals:
+            setattr(owner, name, function)
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 import copy
 import random
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -86,13 +88,16 @@ class Subject:
         self._references: dict[Variant, Reference] = {}
 
     @cached_property
-    def _folder(self) -> "tempfile.TemporaryDirectory[str]":
-        return tempfile.TemporaryDirectory(prefix="greedy-")
+    def _folder(self) -> Path:
+        """The folder of all files, which goes with the subject or at the end of the process."""
+        folder = Path(tempfile.mkdtemp(prefix="greedy-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder
 
     @cached_property
     def model_dir(self) -> Path:
         """The checkpoint, whose weights are in bfloat16."""
-        full, path = (Path(self._folder.name, name) for name in ("full", "model"))
+        full, path = self._folder / "full", self._folder / "model"
         torch.manual_seed(self._seed)
         self._family.make(full)
         self._family.load(full, "bfloat16").save_pretrained(path)
@@ -103,7 +108,7 @@ class Subject:
         """Adapters whose factors are in bfloat16, as the engine holds them."""
         folders = {}
         for index, name in enumerate(ADAPTERS):
-            folder = folders[name] = Path(self._folder.name, name)
+            folder = folders[name] = self._folder / name
             make_adapter(
                 self.model_dir, folder, seed=self._seed + index, rank=ADAPTER_RANK,
                 strength=ADAPTER_STRENGTH,

@@ -1,8 +1,5 @@
 """Tests of the checks of kernels on a GPU: how results are judged, and that compiling ahead is of use."""
 
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -18,26 +15,7 @@ from benchmarks.gpu.cases.case import (
     poison,
 )
 from benchmarks.gpu.cases.inputs import ODD, Inputs
-
-ROOT = Path(__file__).resolve().parents[2]
-# What each program below begins with: the packages of the checkout, as the command finds them.
-FIND_PACKAGES = f"""
-import sys
-sys.path.insert(0, {str(ROOT / "benchmarks")!r})
-from device import find_packages
-find_packages()
-import torch
-"""
-
-
-def run_python(code: str, **env: str) -> str:
-    """What a program prints."""
-    result = subprocess.run(
-        [sys.executable, "-c", FIND_PACKAGES + code], env={**os.environ, **env},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
+from tests.support.tools.checkout_program import run_python, run_to_end
 
 
 def test_a_difference_is_described_by_place_and_size() -> None:
@@ -140,9 +118,7 @@ class Hanging: kind, name = "double", "hanging"
 with watched(0.05, lambda: end_process(Hanging)):
     time.sleep(60)
 """
-    result = subprocess.run(
-        [sys.executable, "-c", FIND_PACKAGES + code], capture_output=True, text=True, check=False
-    )
+    result = run_to_end(code)
     assert result.returncode == -9
     assert result.stderr.endswith("double hanging hangs\n")
 
