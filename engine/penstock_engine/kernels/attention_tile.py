@@ -34,7 +34,7 @@ class Tile:
 # for memory. About 32 KiB are in flight for each program. Of those of single tokens (70 KiB each), three fit
 # into the 228 KiB of a multiprocessor of sm_90, two into the 164 KiB of sm_80, and one where a program may
 # have 99 KiB (sm_86, sm_89, sm_120).
-STAGES_BY_KIB = {32: 3, 16: 4, 8: 6}
+STAGES_BY_KIB = {64: 2, 32: 3, 16: 4, 8: 6}
 # Chunks wait for products, and one iteration ahead is enough. Their programs take at most 128 KiB on sm_90
 # and sm_100, whose products read shared memory for longer, and 96 KiB elsewhere.
 CHUNK_STAGES = 3
@@ -59,12 +59,13 @@ def choose_tile(
     """
     head_pad = pad_head(head_dim)
     is_wide, is_quantized = head_pad > 128, cache_item_bytes != item_bytes
-    rows, keys = fewest_rows(group), 32 if is_wide else 64
+    rows, keys = fewest_rows(group), min(64, max(MIN_DOT, 64 * 128 // head_pad))
     if item_bytes > 2:  # without tensor cores the product itself is the cost, and needs registers
         most_rows, keys = rows, 32 if head_pad < 128 else MIN_DOT
     else:
         most_rows = max(rows, MOST_ROWS // 2 if is_wide or is_quantized else MOST_ROWS)
-    stages = STAGES_BY_KIB[max(8, 2 * keys * head_pad * cache_item_bytes // 1024)]
+    loaded_kib = 2 * keys * head_pad * cache_item_bytes // 1024
+    stages = STAGES_BY_KIB[min(64, max(8, loaded_kib))]
     if max_queries > SMALL_CHUNK_TOKENS:
         rows = most_rows
     elif max_queries > 1:

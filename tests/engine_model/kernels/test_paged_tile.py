@@ -19,6 +19,7 @@ LARGE, SMALL = 227, 99  # KiB of shared memory, of an H100 and of an L4
         (4, 512, 128, 2, 1, LARGE, Tile(64, 64, 4, 3)),
         (4, 512, 256, 2, 2, LARGE, Tile(64, 32, 8, 3)),
         (4, 512, 256, 2, 2, SMALL, Tile(64, 32, 8, 2)),
+        (4, 1, 512, 2, 2, SMALL, Tile(16, 16, 4, 3)),
         (4, 512, 64, 4, 4, LARGE, Tile(16, 32, 4, 4)),
         (4, 512, 128, 4, 4, LARGE, Tile(16, 16, 4, 4)),
         (4, 512, 256, 4, 4, LARGE, Tile(16, 16, 4, 3)),
@@ -39,7 +40,7 @@ def test_what_a_program_holds(
 
 
 @pytest.mark.parametrize("group", [1, 4, 16, 71])
-@pytest.mark.parametrize("shape", [(64, 2, 2), (128, 2, 1), (256, 2, 2), (128, 4, 4)])
+@pytest.mark.parametrize("shape", [(16, 2, 1), (64, 2, 2), (128, 2, 1), (256, 2, 2), (512, 4, 4)])
 def test_a_warm_up_meets_every_tile(group: int, shape: tuple[int, int, int]) -> None:
     tiles = {choose_tile(group, tokens, *shape, LARGE) for tokens in range(1, 9000)}
     assert tiles == {choose_tile(group, tokens, *shape, LARGE) for tokens in TILE_TOKENS}
