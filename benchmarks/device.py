@@ -59,7 +59,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], help="letters of steps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compare", type=Path, help="folder of another run")
-    # Of the processes that the run starts for its steps:
+    # Arguments of the processes that the run starts for its steps:
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--skip", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=0.0, help=argparse.SUPPRESS)

@@ -21,7 +21,7 @@ import torch
 from benchmarks.gpu.context import Context, Record
 
 Launch = Callable[[], object]
-MAX_REASONS = 3  # failed launches of a process whose reasons are told
+MAX_REASONS = 3  # failed launches of a process whose reasons are reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def compile_ahead(
 
 
 def _outcome(receive: Connection, timeout_s: float) -> Record | None:
-    """What a worker reports; None if it died or is late."""
+    """The report of a worker; None if it died or is late."""
     try:
         return receive.recv() if receive.poll(max(0.0, timeout_s)) else None
     except EOFError:

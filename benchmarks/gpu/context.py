@@ -1,4 +1,4 @@
-"""What a step is given, and the items that it consists of."""
+"""The context that a step is given, and the items that it consists of."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ class LeftOut(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One check or measurement. run: returns figures; `ok` is False if a check failed.
+    """Check or measurement of a step. run: returns figures; `ok` is False if a check failed.
 
     Items of a step are run in order. After a crash the step is started again, and the items before
     are not run: so an item must not depend on the result of another.
@@ -26,7 +26,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a step is given. machine: the figures of the step `machine`, by their names.
+    """The circumstances of a step. machine: the figures of the step `machine`, by their names.
 
     device: cuda, or cpu for the interpreter with small shapes. ends_s: time by `now` at which the step
     should have ended; no item is started after it.

@@ -33,7 +33,7 @@ EXPERTS = {
 }  # fmt: skip
 SHAPES: dict[str, dict[str, Any]] = {"0.6b": SMALL, "8b": LLAMA, "moe-3b": EXPERTS}
 
-# What a shape has in common with its small twin is the kind of its parts.
+# Sizes of the small twins; the kinds of the parts stay those of the shape.
 SMALLER = {
     "vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 32,
     "num_experts": 8, "num_experts_per_tok": 2, "num_hidden_layers": 2,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. module: it has a function `items` of a Context.
+    """Step of a run. module: it has a function `items` of a Context.
 
     weight: share of the time, relative to the other steps'. packages: what it imports besides torch and
     numpy.

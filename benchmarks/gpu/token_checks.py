@@ -36,7 +36,7 @@ from penstock_engine.quantization import int4
 NEW_TOKENS, FEW_NEW_TOKENS = 32, 4  # of an answer; the latter under the interpreter
 COMPILE_SHARE = 0.4  # of the time of the step, at most, to compile ahead
 COMPILE_PARTS = 3  # processes that share the variants of one runner
-# Of the tokens; if fewer are equal, the models are too sensitive to show a fault.
+# Share of the tokens; if fewer are equal, the models are too sensitive to show a fault.
 LEAST_EQUAL_SHARE = 0.7
 
 

@@ -55,7 +55,7 @@ def _on_cpu(value: Any) -> Any:
 
 
 class Generator(torch.Generator):
-    """A generator of the CPU, whatever device it is asked for."""
+    """A generator of the CPU for any device."""
 
     def __new__(cls, device: object = "cpu") -> "Generator":
         return super().__new__(cls, "cpu")

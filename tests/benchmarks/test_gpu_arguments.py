@@ -1,4 +1,4 @@
-"""What a run of the checks on a GPU refuses, and what it says of missing packages."""
+"""Refusals of a run on a GPU, and its messages about missing packages."""
 
 import sys
 import time

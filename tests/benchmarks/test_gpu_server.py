@@ -248,7 +248,7 @@ class FakeServer:
 
 @pytest.fixture
 def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What happens to servers of fake models; that of 8b does not start."""
+    """Events of servers of fake models; that of 8b does not start."""
     events: list[str] = []
 
     def make_folder(num_bytes: int) -> Path:

@@ -10,7 +10,7 @@ from benchmarks.gpu.timing import seconds_back_to_back, seconds_each, seconds_pe
 
 
 class FakeGpu:
-    """What timing needs of torch.cuda. It runs works at once; now_s is the clock of its events."""
+    """The part of torch.cuda that timing needs. It runs works at once; now_s is the clock of its events."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

@@ -195,7 +195,7 @@ def rounding_cases() -> list[Case]:
 
 
 def _rounding(cache_dtype: torch.dtype, inputs: Inputs) -> Prepared:
-    """With the largest number in the vector the scale is 1, so rounding is the only change."""
+    """The largest number of the dtype in the vector makes the scale 1, so rounding is the only change."""
     numbers = torch.arange(256, dtype=torch.uint8).view(cache_dtype).float()
     numbers = numbers[numbers.isfinite() & (numbers != -128)].sort().values
     middles = (numbers[1:] + numbers[:-1]) / 2

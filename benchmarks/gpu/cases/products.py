@@ -30,7 +30,7 @@ MOE_TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 
 
 def _int8_linear(row: Row, inputs: Inputs) -> Prepared:
-    """One scale for each output, or for each group of inputs, of which the last may be shorter."""
+    """Scales, one for each output or for each group of inputs, of which the last may be shorter."""
     (num_outputs, num_inputs, group_size), dtype = row["weights"], row["dtype"]
     group_size = group_size or num_inputs
     num_groups = -(-num_inputs // group_size)

@@ -20,11 +20,11 @@ from penstock_engine.kernels.silu_mul import gelu_tanh_mul, silu_mul
 from penstock_engine.kernels.torch_ops import ACTIVATIONS, add_norm, gate
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-# Of a norm or a gate, relative and absolute: a rounding, and the error of sums in float32.
+# Tolerances of a norm or a gate, relative and absolute: a rounding, and the error of sums in float32.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 ROPE_TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 GATES = {"silu": silu_mul, "gelu_pytorch_tanh": gelu_tanh_mul}
-# How much less than the best a drawn token's score may be, as logarithms are rounded differently.
+# The most that a drawn token's score may be below the best, as logarithms are rounded differently.
 SCORE_TOLERANCE = 1e-3
 
 

@@ -32,7 +32,7 @@ MAX_NUM_SEQS, MAX_TOKENS = 16, 512  # of a step
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """One mode. runner, scheduler: fields of their configurations that differ from the usual ones.
+    """Mode of the engine. runner, scheduler: fields of their configurations that differ from the usual ones.
 
     has_few_blocks: the scheduler has hardly more blocks than the longest sequence needs. happened:
     whether the statistics show that the mode was in force.
@@ -98,7 +98,7 @@ def adapters_of(subject: Subject, mode: Mode) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a runner answered. num_ahead: steps launched before the one before them was waited for."""
+    """Answers of a runner. num_ahead: steps launched before the one before them was waited for."""
 
     tokens: list[list[int]]
     stats: SchedulerStats
@@ -151,7 +151,7 @@ def _blocks(num_tokens: int) -> int:
 
 
 def complete_answers(answers: Answers, prompts: Sequence[object], new_tokens: int) -> list[str]:
-    """What is missing of the answers; empty if each prompt has all of its tokens."""
+    """Describe what is missing of the answers; empty if each prompt has all of its tokens."""
     lengths = [len(tokens) for tokens in answers.tokens]
     if lengths == [new_tokens] * len(prompts):
         return []

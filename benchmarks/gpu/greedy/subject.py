@@ -59,7 +59,7 @@ ADAPTER_STRENGTH, ADAPTER_RANK = 0.7, 8
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What the weights, keys and values of a model are rounded to, and the adapter merged into it."""
+    """The number types of weights, keys and values of a model, and the adapter merged into it."""
 
     quantization: Quantization | None = None
     kv_dtype: str | None = None
@@ -172,7 +172,7 @@ class Subject:
 
 
 def _meaning(matrix: QuantizedMatrix) -> torch.Tensor:
-    """What a matrix stands for: (code - zero) * scale, where zero * scale is a number in bfloat16."""
+    """The matrix that codes stand for: (code - zero) * scale, where zero * scale is a number in bfloat16."""
     group = torch.arange(matrix.shape[1]) // matrix.group_size
     scales = matrix.scales.float()
     weight = matrix.codes.float() * scales[:, group]
@@ -195,7 +195,7 @@ class _Tensors:
 
 
 def rounding_kv(kv_dtype: str | None) -> Any:
-    """Within the context manager, transformers rounds keys and values to 8 bits before it attends.
+    """Context in which transformers rounds keys and values to 8 bits before attention.
 
     kv_dtype: int8 or float8_e4m3fn; None: they stay as they are.
     """

@@ -9,9 +9,9 @@ from benchmarks.gpu.serving.http_server import Server
 from benchmarks.gpu.serving.model_folder import make_folder, model_bytes, write_model
 from benchmarks.gpu.shapes import config_of
 
-# Of the server: the load needs no more, and each further size of a batch has a CUDA graph.
+# Flags of the server: the load needs no more, and each further size of a batch has a CUDA graph.
 FLAGS = ("--max-model-len", "4096", "--max-num-seqs", "256", "--no-enable-log-requests")
-# What a model's start takes, until one has been measured: imports and warm-up, and its bytes.
+# A model's start until one has been measured: seconds of imports and warm-up, and bytes loaded per second.
 START_S, BYTES_PER_S = 20.0, 5e8
 END_S = 2.0  # kept for the end of the step
 

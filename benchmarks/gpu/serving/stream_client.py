@@ -27,7 +27,7 @@ MAX_TEXT = 300  # characters of a failure
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent. Prompts are random token ids; every second request has temperature 1, the others 0.
+    """The load. Prompts are random token ids; every second request has temperature 1, the others 0.
 
     seconds: of the closed loop, in which each stream sends its next request after an answer; they begin
     when each stream has had a token. None: each stream sends one request, and the first answer that is
@@ -46,7 +46,7 @@ class Load:
 
 @dataclass(slots=True)
 class Answer:
-    """One answer. times_s: at which parts of it arrived; usually one event each."""
+    """Answer to a request. times_s: at which parts of it arrived; usually one event each."""
 
     sent_s: float
     times_s: list[float] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Answer:
 
 
 class StreamedRequest(asyncio.Protocol):
-    """One request on a connection of its own, whose answer is read up to its last event."""
+    """Send one request on a connection of its own, whose answer is read up to its last event."""
 
     def __init__(self, request: bytes, answer: Answer, on_first: Callable[[], None]) -> None:
         self._request, self._answer, self._on_first = request, answer, on_first

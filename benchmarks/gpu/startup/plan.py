@@ -38,7 +38,7 @@ def make_plan(
 
 
 def counted_bytes(config: EngineConfig, plan: MemoryPlan, memory: DeviceMemory) -> Counted:
-    """What a plan counts for each use, in bytes. total: all that it allows to be in use."""
+    """Bytes that a plan counts for each use. total: all that it allows to be in use."""
 
     def free_bytes(one: EngineConfig) -> int:
         budget = MemoryBudget(

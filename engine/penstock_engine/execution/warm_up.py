@@ -104,7 +104,7 @@ class _StepMaker:
         return self._step([self._sequence(length, adapter=adapter) for length in lengths])
 
     def tokens(self, num_sequences: int, adapter: str = "") -> Step:
-        """One token of each sequence."""
+        """A step with one token of each sequence."""
         return self._step([self._sequence(1, adapter=adapter)] * num_sequences)
 
     def end_of_context(self, num_tokens: int) -> Step:

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 PROGRAMS_PER_MULTIPROCESSOR = 2  # so that one waits for memory while the other computes
-# Of an H100; assumed where there is no device, under the interpreter.
+# The multiprocessors of an H100, assumed where there is no device, under the interpreter.
 ASSUMED_MULTIPROCESSORS = 132
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

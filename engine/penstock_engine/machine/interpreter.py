@@ -2,7 +2,7 @@
 
 import sys
 
-# How long the engine's thread waits for the GIL while a thread of the server computes. Python's default of
+# Time that the engine's thread waits for the GIL while a thread of the server computes. Python's default of
 # 5 ms is paid after each wait for the device, which gives the GIL away. Measured on a CPU, beside a thread
 # that never waits: 200 small operations and a wait of 2 ms took 12 ms or more in the median, and 4 to 9 ms
 # with this value. They were no faster with a smaller one.

@@ -145,7 +145,7 @@ print(summary(list(records_of("a", chosen, Context("cpu", 0, 1e18), 0)), sys.std
 
 @pytest.mark.parametrize("fault", ["fault", "none"])
 def test_a_fault_in_a_kernel_fails_the_run(fault: str) -> None:
-    """Attention that leaves out the last key of each sequence, against the kernels as they are."""
+    """Attention that leaves out the last key of each sequence, which the checks have to find."""
     chosen = '["every kernel has a case", "gate 0", "far in the cache 0"]'
     code = f"FAULTS, CHOSEN = [{fault!r}], {chosen}\n{FAULT}"
     printed = run_python(code, TRITON_INTERPRET="1").splitlines()

@@ -101,7 +101,7 @@ print(summary(list(records_of("b", chosen, context, 0)), sys.stdout))
 
 @pytest.mark.parametrize("is_faulty", [False, True])
 def test_a_fault_in_attention_fails_the_run(is_faulty: bool) -> None:
-    """Attention that sees the last tokens only, against the engine as it is."""
+    """Attention that sees the last tokens only, which the checks have to find."""
     printed = run_python(f"IS_FAULTY = {is_faulty}\n{FAULT}", TRITON_INTERPRET="1").splitlines()
     assert printed[-1] == str(int(is_faulty))
     assert any(line.startswith("FAILED b qwen3, batched: ") for line in printed) == is_faulty

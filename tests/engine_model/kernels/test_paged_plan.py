@@ -92,7 +92,7 @@ def test_more_sequences_than_are_read_at_once(device: str) -> None:
 
 
 def test_every_item_may_be_used(device: str) -> None:
-    """One sequence, with a block of keys more than its splits of equal length have."""
+    """A sequence has a block of keys more than its splits of equal length have."""
     plan, expected = make_plan(None, [TILE.block_keys * 32 + 1], device, num_extra=8)
     assert as_lists(plan) == expected
     assert None not in expected

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(slots=True)
 class Traffic:
-    """What kernels asked of the memory, and the FLOPs of their matrix products.
+    """Bytes that kernels asked of the memory, and the FLOPs of their matrix products.
 
     Masked elements are not counted. An element that is loaded twice counts twice, even if the second
     load would be served by a cache. Products count padding rows: 2 for each multiplication.

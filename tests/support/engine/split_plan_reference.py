@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PlanSizes:
-    """What a plan depends on besides the sequences. window: 0: none. min_blocks: of keys in a split."""
+    """Sizes that a plan depends on besides the sequences. window: 0: none. min_blocks: of keys in a split."""
 
     block_queries: int
     block_keys: int

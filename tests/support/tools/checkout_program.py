@@ -24,7 +24,7 @@ def run_to_end(code: str, **env: str) -> "subprocess.CompletedProcess[str]":
 
 
 def run_python(code: str, **env: str) -> str:
-    """What a program prints that ends without an error."""
+    """The output of a program, which has to end without an error."""
     result = run_to_end(code, **env)
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout
