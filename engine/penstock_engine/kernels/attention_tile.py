@@ -12,7 +12,7 @@ from penstock_engine.kernels.runtime import next_power_of_2
 # New tokens of a sequence that fit into the tile of small chunks, such as drafts.
 SMALL_CHUNK_TOKENS = 8
 # Numbers of new tokens of a sequence that select each tile. A warm-up compiles all kernels of attention with
-# these, if one of its sequences is longer than 128 tokens, so that its keys may be split.
+# these, if its sequences end at the longest context, so that their keys may be split.
 TILE_TOKENS = (1, SMALL_CHUNK_TOKENS, SMALL_CHUNK_TOKENS + 1)
 
 

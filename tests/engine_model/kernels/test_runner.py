@@ -26,7 +26,7 @@ SIZES = {
     "block_size": 8,
     "max_num_seqs": 4,
     "max_num_batched_tokens": 16,
-    "max_model_len": 100,
+    "max_model_len": 200,  # more than the keys of the shortest split
 }
 Computing = Callable[[str], AbstractContextManager[None]]
 ATTENTION = {"kv_write", "split_plan", "attend", "merge_splits"}
