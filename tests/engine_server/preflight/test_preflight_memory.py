@@ -76,10 +76,10 @@ def test_a_model_that_no_accelerator_holds_is_rejected_with_advice(
 
 
 def test_an_accelerator_without_room_for_one_request_is_rejected(folder: Path) -> None:
-    """The KV cache of such a request has 160 MiB."""
+    """The KV cache of such a request has 160 MiB. CUDA graphs and partial sums take some 80 MiB."""
     config_with(max_position_embeddings=81920)(folder)
     config = EngineConfig(model_dir=folder, device="cuda")
-    verdict = checked(config, accelerator_memory_bytes=160 * MIB)
+    verdict = checked(config, accelerator_memory_bytes=240 * MIB)
     assert verdict["reason"] == "KVCacheTooSmall"
     for advice in ("MiB more memory each", MORE, QUANTIZED, "spec.engine.maxModelLen to at most"):
         assert advice in verdict["message"]
