@@ -95,8 +95,10 @@ def _merge_splits_kernel(
     num_queries = tl.load(item + 2)
     dim = tl.arange(0, HEAD_PAD)
     is_dim = dim < HEAD_DIM
-    step = loop_bound(tl.num_programs(2))
-    for query in range(loop_bound(tl.program_id(2)), loop_bound(num_queries), step):
+    # The interpreter makes tensors of variables, so the bounds are given in place.
+    for query in range(
+        loop_bound(tl.program_id(2)), loop_bound(num_queries), loop_bound(tl.num_programs(2))
+    ):
         row = query * GROUP + head % GROUP
         top = head * 0.0 - float("inf")
         total = head * 0.0
