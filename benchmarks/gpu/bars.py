@@ -106,6 +106,16 @@ def summary(records: list[Record], out: TextIO) -> int:
 
 
 def _reason(record: Record) -> str:
-    """The last line of what went wrong."""
-    text = str(record.get("error") or record.get("difference") or "").strip()
-    return text.splitlines()[-1][-MAX_REASON:] if text else "the check failed"
+    """One line of what went wrong: the first of an exception's message or of the differences.
+
+    An error of CUDA goes on with advice, and differences with further cases. An error without a trace
+    ends with its reason.
+    """
+    if reason := record.get("reason"):
+        return str(reason)[:MAX_REASON]
+    if lines := str(record.get("error") or "").strip().splitlines():
+        return lines[-1][-MAX_REASON:]
+    first, *others = str(record.get("difference") or "").strip().splitlines() or [
+        "the check failed"
+    ]
+    return first[:MAX_REASON] + (f" (and more, see {results.FILE})" if others else "")

@@ -86,13 +86,20 @@ def records_of(
             figures = finite(item.run())
         except LeftOut as reason:
             figures = {"left_out": str(reason)}
-        except Exception:  # noqa: BLE001 - the other items still count
-            figures = {"error": traceback.format_exc(limit=-4)[-2000:]}
+        except Exception as error:  # noqa: BLE001 - the other items still count
+            trace = traceback.format_exc(limit=-4)[-2000:]
+            figures = {"error": trace, "reason": reason_of(error)}
         seconds = round(context.now() - started_s, 3)
         yield {"step": letter, "item": item.name, "seconds": seconds, **figures}
     if left_out:
         text = f"{len(left_out)} items for lack of time, the first: {left_out[0]}"
         yield {"step": letter, "left_out": text}
+
+
+def reason_of(error: Exception) -> str:
+    """The kind of an exception, and the first line of its message that is not empty."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def finite(value: Any) -> Any:

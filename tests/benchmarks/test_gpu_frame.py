@@ -152,6 +152,17 @@ def test_items_get_a_record_each_and_stop_with_the_time() -> None:
     ]
 
 
+def test_an_error_has_the_first_line_of_its_message_as_reason() -> None:
+    def fail() -> Record:
+        raise RuntimeError(
+            "CUDA error: an illegal memory access\nFor debugging consider\nCompile with"
+        )
+
+    (record,) = run_records([Item("item", fail)], Clock(), 1000)
+    assert record["reason"] == "RuntimeError: CUDA error: an illegal memory access"
+    assert record["error"].rstrip().endswith("Compile with")
+
+
 def test_figures_that_json_has_not_become_text() -> None:
     numpy = pytest.importorskip("numpy")
     figures = {"a": float("nan"), "b": [float("inf"), 1.0], 3: {"c": numpy.float32(0.5)},

@@ -43,7 +43,20 @@ def test_a_bar_applies_to_its_records_alone() -> None:
         ({"left_out": "too large"}, 0, "a: left out: it, too large"),
         ({"ok": False}, 1, "FAILED a it: the check failed"),
         ({"ok": False, "difference": "key 3 of 8"}, 1, "FAILED a it: key 3 of 8"),
+        (
+            {"ok": False, "difference": "key 3 of 8\nkey 4 of 8\nand 2 more"},
+            1,
+            "FAILED a it: key 3 of 8 (and more, see results.jsonl)",
+        ),
         ({"error": "Traceback\n  line\nValueError: no"}, 1, "FAILED a it: ValueError: no"),
+        (
+            {
+                "error": "Traceback\n  line\nAcceleratorError: CUDA error: x\nCompile with y",
+                "reason": "AcceleratorError: CUDA error: x",
+            },
+            1,
+            "FAILED a it: AcceleratorError: CUDA error: x",
+        ),
     ],
 )
 def test_the_summary_fails_with_its_records(record: Record, status: int, line: str) -> None:
