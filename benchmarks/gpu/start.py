@@ -13,9 +13,12 @@ from benchmarks.gpu.context import Context, Item, Record
 SHAPES = ("0.6b", "8b")
 FOLDER = Path(__file__).resolve().parents[1]  # that of device.py
 PROCESS = "benchmarks.gpu.startup.process"
-# Finds the packages of the checkout as device.py does, and runs the start.
+# Finds the packages of the checkout as device.py does, and runs the start. It keeps the working directory,
+# from which relative paths of PYTHONPATH count.
 PROGRAM = f"""
-import importlib, device
+import importlib, sys
+sys.path.insert(0, {str(FOLDER)!r})
+import device
 device.find_packages()
 importlib.import_module("{PROCESS}").main()
 """
@@ -31,7 +34,7 @@ def measure(shape: str, context: Context) -> Record:
     """Run PROCESS in a process of its own, and return its figures."""
     arguments = [shape, context.device, str(context.seed), repr(time.time())]
     result = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], cwd=FOLDER, capture_output=True, text=True,
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True,
         timeout=max(30.0, context.time_left_s()), check=False,
     )  # fmt: skip
     lines = result.stdout.strip().splitlines()
