@@ -52,8 +52,9 @@ def run(
     able = [step for step in steps if not lacking[step.letter]]
     print_plan(able, minutes, ends_s - now(), out)
     report_packages(steps, lacking)
-    if not is_there("torch"):
-        return refuse("torch is missing")
+    for package in ("torch", "numpy"):
+        if not is_there(package):
+            return refuse(f"{package} is missing")
     if not able:
         return refuse("none of the steps can run on this machine")
     for letter, missing in lacking.items():

@@ -18,7 +18,8 @@ class Step:
     packages: tuple[str, ...] = ()
 
 
-TOKEN_PACKAGES = ("triton", "transformers", "safetensors")
+MODEL_PACKAGES = ("triton", "safetensors")
+TOKEN_PACKAGES = (*MODEL_PACKAGES, "transformers")
 START_PACKAGES = (*TOKEN_PACKAGES, "tokenizers", "typer")
 SERVER_PACKAGES = (
     "fastapi", "h11", "jinja2", "llguidance", "prometheus_client", "pydantic", "safetensors", "tokenizers",
@@ -31,9 +32,9 @@ MACHINE = Step("m", "machine", "benchmarks.gpu.machine", 12)
 STEPS = (
     Step("a", "kernels", "benchmarks.gpu.kernel_checks", 20, ("triton",)),
     Step("b", "tokens", "benchmarks.gpu.token_checks", 20, TOKEN_PACKAGES),
-    Step("c", "attention", "benchmarks.gpu.attention", 18, ("triton",)),
-    Step("d", "decode", "benchmarks.gpu.decode", 16, ("triton",)),
-    Step("e", "prefill", "benchmarks.gpu.prefill", 6, ("triton",)),
+    Step("c", "attention", "benchmarks.gpu.attention", 18, MODEL_PACKAGES),
+    Step("d", "decode", "benchmarks.gpu.decode", 16, MODEL_PACKAGES),
+    Step("e", "prefill", "benchmarks.gpu.prefill", 6, MODEL_PACKAGES),
     Step("f", "server", "benchmarks.gpu.server", 20, SERVER_PACKAGES),
     Step("g", "start", "benchmarks.gpu.start", 12, START_PACKAGES),
 )
