@@ -20,8 +20,8 @@ each item, so that a run that is cut keeps what it had; DIR/a.log has the output
 a summary with the bars. --compare prints two runs side by side, and runs nothing. Without a GPU, the
 kernels run under Triton's interpreter at small shapes, which tests this program and no speed.
 
-Exits with 1 if a check failed, with 2 if the arguments or the machine do not allow the run, and with 130
-if it was interrupted.
+Exits with 1 if a check failed, with 2 if the arguments, the machine or the time do not allow the run, and
+with 130 if it was interrupted.
 """
 
 import argparse

@@ -32,7 +32,7 @@ def read(folder: Path) -> list[Record]:
     """All records, without lines that were cut. Empty if there is no file."""
     try:
         lines = (folder / FILE).read_text(errors="replace").splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     records = []
     for line in lines:

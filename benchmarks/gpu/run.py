@@ -26,6 +26,7 @@ SCRIPT = Path(__file__).resolve().parents[1] / "device.py"
 SUMMARY_S = 3  # kept for the end
 # After its time a step may end its item; then its process is killed. Less where the run itself ends.
 GRACE_S = 15
+ROOM_BYTES = 2**20  # more than the results and logs of a run, unless a step prints much
 MAX_CRASHES = 5  # of a step, after which the rest of it is left out
 REFUSED, INTERRUPTED = 2, 130  # exit statuses
 
@@ -57,22 +58,44 @@ def run(
             return refuse(f"{package} is missing")
     if not able:
         return refuse("none of the steps can run on this machine")
-    for letter, missing in lacking.items():
-        if missing:
-            results.append(out, {"step": letter, "left_out": f"{', '.join(missing)} missing"})
+    try:
+        check_folder(out)
+        for letter, missing in lacking.items():
+            if missing:
+                results.append(out, {"step": letter, "left_out": f"{', '.join(missing)} missing"})
+    except OSError as error:
+        return refuse(f"{out} cannot be written: {error}")
 
     def launch(letter: str, skip: int, seconds: float, kill_s: float) -> int | None:
         return launch_step(letter, skip, seconds, kill_s, out, seed)
 
-    is_interrupted = False
+    is_interrupted = has_failed = False
     try:
         run_steps([MACHINE, *able], out, ends_s, now, launch)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
         is_interrupted = True
-    status = summary(results.read(out), sys.stdout)
+    except OSError as error:  # as on a full disk
+        print(f"the run has ended early: {error}", flush=True)
+        has_failed = True
+    records = results.read(out)
+    status = summary(records, sys.stdout)
+    if not any("item" in r for r in records if r["step"] != MACHINE.letter):
+        print("nothing was checked or measured", flush=True)
+        status = status or REFUSED
     print(f"results: {out / results.FILE}", flush=True)
-    return INTERRUPTED if is_interrupted else status
+    return INTERRUPTED if is_interrupted else status or int(has_failed)
+
+
+def check_folder(out: Path) -> None:
+    """Raise OSError if the folder of the results has no room for what a run writes."""
+    path = out / "room"
+    with path.open("wb") as file:
+        try:
+            file.write(bytes(ROOM_BYTES))
+            file.flush()
+        finally:
+            path.unlink()
 
 
 def refuse(why: str) -> int:
@@ -116,6 +139,21 @@ def run_steps(
             f"{step.letter} {step.name}: {num_items(out, step)} items, {len(failures(own))} failed, "
             f"{now() - started_s:.0f} s", flush=True,
         )  # fmt: skip
+        if step is MACHINE:
+            print(describe_machine(own), flush=True)
+
+
+def describe_machine(records: list[Record]) -> str:
+    """What the run uses, for whoever would end it now if it is the wrong device."""
+    facts = next((record for record in records if "device" in record), None)
+    if facts is None:
+        return "the device is not known, so that figures relative to it will be missing"
+    if facts["device"] == "cpu":
+        return (
+            "torch finds no GPU: small shapes run under Triton's interpreter, which shows no speed"
+        )
+    versions = ", ".join(f"{name} {facts.get(name)}" for name in ("torch", "cuda", "triton"))
+    return f"{facts.get('gpu')}, {versions}"
 
 
 def run_step(

@@ -36,7 +36,13 @@ def test_a_missing_package_leaves_out_its_steps_alone(
     monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "meta_path", [Blocker(name), *sys.meta_path])
     launched: list[str] = []
-    monkeypatch.setattr(run, "launch_step", lambda letter, *_: launched.append(letter) or 0)
+
+    def launch(letter: str, skip: int, seconds: float, kill_s: float, out: Path, seed: int) -> int:
+        launched.append(letter)
+        results.append(out, {"step": letter, "item": "one"})
+        return 0
+
+    monkeypatch.setattr(run, "launch_step", launch)
     lacking = [step.letter for step in STEPS if name in step.packages]
     others = [step.letter for step in STEPS if name not in step.packages]
     status = run_steps_of(tmp_path / "out", "")
@@ -93,3 +99,65 @@ def test_results_of_an_earlier_run_are_kept(
 @pytest.mark.parametrize("minutes", [0.0, 0.01, -1.0, float("nan")])
 def test_too_little_time_is_refused(tmp_path: Path, minutes: float) -> None:
     assert run_steps_of(tmp_path, "a", minutes=minutes) == 2
+
+
+# Runs that cannot go on
+
+
+def test_a_run_without_a_result_does_not_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "launch_step", lambda *_: 0)
+    assert run_steps_of(tmp_path / "out", "a") == 2
+    assert "nothing was checked or measured" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launched: list[str] = []
+    monkeypatch.setattr(run, "launch_step", lambda letter, *_: launched.append(letter) or 0)
+    (tmp_path / "out" / "room").mkdir(parents=True)  # in the way, as root can write anywhere
+    assert run_steps_of(tmp_path / "out", "a") == 2
+    assert "out cannot be written: " in capsys.readouterr().err
+    assert launched == []
+
+
+def test_a_full_disk_ends_the_run_with_its_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def launch(letter: str, skip: int, seconds: float, kill_s: float, out: Path, seed: int) -> int:
+        if letter == "b":
+            raise OSError(28, "No space left on device")
+        results.append(out, {"step": letter, "item": "one"})
+        return 0
+
+    monkeypatch.setattr(run, "launch_step", launch)
+    assert run_steps_of(tmp_path / "out", "a b c") == 1
+    output = capsys.readouterr().out
+    assert "the run has ended early: [Errno 28] No space left on device" in output
+    assert "a: 1 items, 0 failed" in output
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ({"device": "cpu"}, "torch finds no GPU"),
+        ({"device": "cuda", "gpu": "NVIDIA H200", "torch": "2.11.0", "cuda": "13.0", "triton": "3.6.0"},
+         "NVIDIA H200, torch 2.11.0, cuda 13.0, triton 3.6.0"),
+        ({"left_out": "no time was left"}, "the device is not known"),
+    ],
+)  # fmt: skip
+def test_the_device_is_named_before_the_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    record: dict[str, str], text: str,
+) -> None:  # fmt: skip
+    def launch(letter: str, skip: int, seconds: float, kill_s: float, out: Path, seed: int) -> int:
+        results.append(out, {"step": letter, **(record if letter == "m" else {"item": "one"})})
+        return 0
+
+    monkeypatch.setattr(run, "launch_step", launch)
+    assert run_steps_of(tmp_path / "out", "a") == 0
+    lines = capsys.readouterr().out.splitlines()
+    named = next(number for number, line in enumerate(lines) if text in line)
+    assert lines[named + 1].startswith("a kernels: 1 items")
