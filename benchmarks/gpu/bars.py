@@ -58,10 +58,14 @@ def _number(value: object) -> float | None:
 
 
 def _is_long_decode(record: Record) -> bool:
-    return bool(
-        record.get("is_chosen")
-        and record.get("batch", 0) >= 32
-        and record.get("context", 0) >= 2048
+    return record.get("batch", 0) >= 32 and record.get("context", 0) >= 2048
+
+
+def _is_whole_prompt(record: Record) -> bool:
+    """Whether the record is of 8,192 tokens of the 8B shape in one step."""
+    return (
+        record.get("shape") == "8b"
+        and record.get("num_tokens") == record.get("chunk_tokens") == 8192
     )
 
 
@@ -70,7 +74,7 @@ BARS = (
         "c", "bandwidth_share", 0.85, True, _is_long_decode),
     Bar("decode step / time to read weights and KV cache", "d", "ratio_to_bound", 1.3, False),
     Bar("prefill of 8,192 tokens at 8B, share of the bf16 peak",
-        "e", "peak_share", 0.5, True, lambda r: r.get("shape") == "8b" and r.get("tokens") == 8192),
+        "e", "peak_share", 0.5, True, _is_whole_prompt),
     Bar("GPU busy in steady decode with 64 streams", "f", "gpu_busy", 0.95, True,
         lambda r: r.get("streams") == 64),
 )  # fmt: skip

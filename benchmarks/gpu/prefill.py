@@ -77,7 +77,7 @@ def measure(case: Case, store: ModelStore, context: Context) -> Record:
     return {
         "ok": num_sampled == 1,
         "shape": case.shape,
-        ("prompt_tokens" if case.is_chunked else "tokens"): case.num_tokens,
+        "num_tokens": case.num_tokens,
         "chunk_tokens": case.chunk_tokens,
         "prompt_s": prompt_s,
         "first_run_s": times_s[0],

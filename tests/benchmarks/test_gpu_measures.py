@@ -204,12 +204,6 @@ def test_a_prompt_is_computed_in_chunks() -> None:
     assert runner.calls[:3] == [("launch", 0), ("launch", 1), ("wait", 0)]
 
 
-def test_only_whole_prompts_count_for_the_bar() -> None:
-    names = {case.name: case.is_chunked for case in prefill.CASES}
-    assert names["8b, 8192 tokens"] is False
-    assert names["8b, 8192 tokens in chunks of 2048"] is True
-
-
 def test_an_engine_is_planned_from_headers_alone(tmp_path: Path) -> None:
     write_empty_checkpoint(tmp_path, SHAPES["8b"])
     file = tmp_path / "model.safetensors"

@@ -37,6 +37,42 @@ def test_a_bar_applies_to_its_records_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("batch", "context", "is_judged"),
+    [
+        (32, 2048, True),
+        (256, 8192, True),
+        (31, 8192, False),
+        (32, 2047, False),
+        (None, None, False),
+    ],
+)
+def test_long_decodes_of_many_sequences_are_judged(
+    batch: int | None, context: int | None, is_judged: bool
+) -> None:
+    (bar,) = (bar for bar in bars.BARS if bar.figure == "bandwidth_share")
+    record: Record = {"step": "c", "item": "it", "bandwidth_share": 0.8}
+    if batch is not None:
+        record |= {"batch": batch, "context": context}
+    assert bar.verdict([record]) == ("0.8, MISSED" if is_judged else "not measured")
+
+
+@pytest.mark.parametrize(
+    ("shape", "num_tokens", "chunk_tokens", "is_judged"),
+    [("8b", 8192, 8192, True), ("8b", 8192, 2048, False), ("8b", 2048, 2048, False),
+     ("0.6b", 8192, 8192, False)],
+)  # fmt: skip
+def test_whole_prompts_of_the_large_model_are_judged(
+    shape: str, num_tokens: int, chunk_tokens: int, is_judged: bool
+) -> None:
+    (bar,) = (bar for bar in bars.BARS if bar.figure == "peak_share")
+    record = {
+        "step": "e", "shape": shape, "num_tokens": num_tokens, "chunk_tokens": chunk_tokens,
+        "peak_share": 0.4,
+    }  # fmt: skip
+    assert bar.verdict([record]) == ("0.4, MISSED" if is_judged else "not measured")
+
+
+@pytest.mark.parametrize(
     ("record", "status", "line"),
     [
         ({"ok": True}, 0, "a: 1 items, 0 failed"),
