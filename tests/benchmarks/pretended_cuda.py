@@ -41,9 +41,7 @@ class OnTheCpu(TorchFunctionMode):
         for ignored in ("pin_memory", "non_blocking"):
             replaced.pop(ignored, None)
         name = getattr(function, "__name__", "")
-        if name == "pin_memory":
-            return args[0]
-        if name == "cuda":
+        if name in ("pin_memory", "cuda"):
             return args[0]
         return function(*map(_on_cpu, args), **replaced)
 
@@ -173,7 +171,7 @@ def main() -> int:
     with OnTheCpu():
         repeat_instead_of_replaying()
         if args.step == "g":  # its items are processes of their own
-            print(start("0.6b", Context("cuda", 0, 0.0), Phases(time.monotonic())))
+            print(start("0.6b", Context("cuda", 0, 0.0), Phases(time.time())))
             return 0
         return run_items(args.step, args.out, 0, 0, args.seconds, args.seconds + 60)
 
