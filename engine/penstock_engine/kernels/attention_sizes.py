@@ -2,7 +2,7 @@
 
 # Programs of a launch that is split: one more than a multiprocessor holds at a time (three of the tile for
 # single tokens), so that those that end last are short.
-PROGRAMS_PER_MULTIPROCESSOR = 4
+ATTENTION_PROGRAMS_PER_MULTIPROCESSOR = 4
 MOST_MULTIPROCESSORS = 192  # upper bound for memory; a Blackwell RTX PRO 6000 has 188, an H200 132
 
 # Keys in the shortest split for each row of the tile. A row's partial sum is stored and read in float32: 8
@@ -38,7 +38,7 @@ def max_extra_splits(
     """
     if num_key_blocks <= min_blocks:
         return 0
-    wanted = PROGRAMS_PER_MULTIPROCESSOR * num_multiprocessors // num_kv_heads
+    wanted = ATTENTION_PROGRAMS_PER_MULTIPROCESSOR * num_multiprocessors // num_kv_heads
     return max(1, min(wanted, num_query_blocks * -(-num_key_blocks // min_blocks)))
 
 
@@ -49,5 +49,5 @@ def fewest_rows(group: int) -> int:
 
 def partial_sums_bytes(*, block_rows: int, num_kv_heads: int, head_dim: int) -> int:
     """Upper bound on the memory of a launch's partial sums: two float32 vectors for each extra split."""
-    programs = max(PROGRAMS_PER_MULTIPROCESSOR * MOST_MULTIPROCESSORS, num_kv_heads)
+    programs = max(ATTENTION_PROGRAMS_PER_MULTIPROCESSOR * MOST_MULTIPROCESSORS, num_kv_heads)
     return 2 * programs * block_rows * (head_dim + 2) * 4

@@ -14,7 +14,7 @@ from tests.support.engine.split_plan_reference import (
 )
 
 from penstock_engine.kernels.attention_sizes import (
-    PROGRAMS_PER_MULTIPROCESSOR,
+    ATTENTION_PROGRAMS_PER_MULTIPROCESSOR,
     max_extra_splits,
     max_query_blocks,
     min_split_blocks,
@@ -45,7 +45,7 @@ def make_plan(
     counts = num_queries or [1] * len(lengths)
     ends = torch.tensor(lengths, dtype=torch.int32, device=device)
     batch = PagedBatch(ends[:, None], starts, ends, max(counts), max(lengths))
-    num_programs = PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(torch.device(device))
+    num_programs = ATTENTION_PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(torch.device(device))
     plan = split_plan(
         batch, sum(counts), TILE, group=GROUP, num_kv_heads=num_programs // num_extra, window=window
     )
