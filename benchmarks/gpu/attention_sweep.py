@@ -22,7 +22,6 @@ from penstock_engine.kernels.attention_tile import Tile
 
 NUM_REPORTED = 8  # tiles in a record
 MIN_LEFT_S = 1.0  # a sweep ends when less time is left
-COMPILE_SHARE = 0.4  # of the time that is left, for compiling
 
 
 def compile_tiles(
@@ -33,7 +32,7 @@ def compile_tiles(
     for case in cases:
         tiles = tiles_to_try(case.num_queries, is_small=context.is_small) if case in swept else []
         launches += [partial(_attend_placeholders, case, heads, tile) for tile in (None, *tiles)]
-    return compile_for(context, launches, limit_s=COMPILE_SHARE * context.time_left_s())
+    return compile_for(context, launches)
 
 
 def _attend_placeholders(case: Case, heads: Heads, tile: Tile | None) -> torch.Tensor:

@@ -21,6 +21,7 @@ import torch
 from benchmarks.gpu.context import Context, Record
 
 Launch = Callable[[], object]
+COMPILE_SHARE = 0.4  # of the time that a step has left, at most, to compile ahead
 MAX_REASONS = 3  # failed launches of a process whose reasons are reported
 
 
@@ -57,11 +58,16 @@ class NamedDevice:
         return GPUTarget("cuda", self.capability, 32)
 
 
-def compile_for(context: Context, launches: Sequence[Launch], *, limit_s: float) -> Record:
-    """compile_ahead for the device of a context, unless the interpreter runs the kernels."""
+def compile_for(
+    context: Context, launches: Sequence[Launch], *, share: float = COMPILE_SHARE
+) -> Record:
+    """Compile ahead for the device of a context, unless the interpreter runs the kernels.
+
+    share: of the time that is left, at most.
+    """
     if context.is_small:
         return {"compiled": 0}
-    return compile_ahead(launches, NamedDevice.present(), limit_s=limit_s)
+    return compile_ahead(launches, NamedDevice.present(), limit_s=share * context.time_left_s())
 
 
 def compile_ahead(

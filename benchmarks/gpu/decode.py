@@ -26,7 +26,6 @@ from penstock_engine.sampling.request_state import RequestStates
 from penstock_engine.sampling.sampler import sample
 
 NUM_STEPS, NUM_WARM_UPS, NUM_PROFILED = 72, 8, 6
-COMPILE_SHARE = 0.4  # of the time of the step, at most
 MEMORY_SHARE = 0.85  # of the device, for weights and KV cache
 
 
@@ -88,7 +87,7 @@ def compile_models(cases: list[Case], context: Context) -> Record:
         sizes = tuple(case.num_seqs for case in cases if case.shape == shape)
         has_experts = parse_shape(shape, is_small=False).experts is not None
         launches += model_launches(shape, tuple({*sizes}) if has_experts else (min(sizes),))
-    return compile_for(context, launches, limit_s=COMPILE_SHARE * context.time_left_s())
+    return compile_for(context, launches)
 
 
 def measure(case: Case, store: ModelStore, context: Context) -> Record:

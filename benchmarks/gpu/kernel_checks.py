@@ -78,8 +78,7 @@ def all_cases(seed: int, *, is_small: bool) -> dict[str, list[Case]]:
 
 
 def _compile_ahead(context: Context, cases: Sequence[Case]) -> Record:
-    limit_s = COMPILE_SHARE * context.time_left_s()
-    return compile_for(context, [case.launch_empty for case in cases], limit_s=limit_s)
+    return compile_for(context, [case.launch_empty for case in cases], share=COMPILE_SHARE)
 
 
 def run_cases(cases: Sequence[Case], device: str) -> Record:

@@ -34,7 +34,6 @@ from penstock_engine.machine.device import release_memory
 from penstock_engine.quantization import int4
 
 NEW_TOKENS, FEW_NEW_TOKENS = 32, 4  # of an answer; the latter under the interpreter
-COMPILE_SHARE = 0.4  # of the time of the step, at most, to compile ahead
 COMPILE_PARTS = 3  # processes that share the variants of one runner
 # Share of the tokens; if fewer are equal, the models are too sensitive to show a fault.
 LEAST_EQUAL_SHARE = 0.7
@@ -116,7 +115,7 @@ def _compile_ahead(engines: Engines) -> Record:
             launches += [
                 partial(_compile_part, engines, subject, mode, part) for part in range(COMPILE_PARTS)
             ]  # fmt: skip
-    return compile_for(context, launches, limit_s=COMPILE_SHARE * context.time_left_s())
+    return compile_for(context, launches)
 
 
 def _compile_part(engines: Engines, subject: Subject, mode: Mode, part: int) -> None:
