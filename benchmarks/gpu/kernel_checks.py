@@ -25,6 +25,7 @@ from benchmarks.gpu.cases.case import Case, watched
 from benchmarks.gpu.cases.far import far_row_cases
 from benchmarks.gpu.cases.products import product_kinds
 from benchmarks.gpu.cases.rows import row_kinds
+from benchmarks.gpu.child import is_usable
 from benchmarks.gpu.compile_ahead import (
     NamedDevice,
     asked_of,
@@ -96,7 +97,7 @@ def run_cases(cases: Sequence[Case], device: str) -> Record:
                         torch.cuda.synchronize()
             except Exception as error:
                 wrong = [f"{type(error).__name__}: {str(error)[:300]}"]
-                if device == "cuda" and not is_alive():
+                if not is_usable(device):
                     raise RuntimeError(
                         f"{case.kind} {case.name}: {wrong[0]}; {len(failures)} cases failed before,"
                         f" {len(cases) - index - 1} did not run"
@@ -111,15 +112,6 @@ def run_cases(cases: Sequence[Case], device: str) -> Record:
         told = failures[:NAMED_FAILURES] + ([f"and {more} more"] if more > 0 else [])
         record |= {"failed": len(failures), "difference": "\n".join(told)}
     return record
-
-
-def is_alive() -> bool:
-    """Whether the device still works for this process."""
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError:
-        return False
-    return True
 
 
 def end_process(case: Case) -> None:

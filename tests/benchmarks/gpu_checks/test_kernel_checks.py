@@ -100,7 +100,7 @@ def test_a_lost_device_ends_the_item_and_names_the_case(monkeypatch: pytest.Monk
     def fail() -> None:
         raise RuntimeError("an illegal memory access")
 
-    monkeypatch.setattr(kernel_checks, "is_alive", lambda: False)
+    monkeypatch.setattr(kernel_checks, "is_usable", lambda device: False)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
     monkeypatch.setattr(Case, "inputs", lambda self, device: Inputs("cpu", 0))
