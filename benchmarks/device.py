@@ -41,9 +41,8 @@ def find_packages() -> None:
     `benchmarks` and `tests` have no __init__.py, so that a package of that name among the installed ones
     would come first.
     """
-    sys.path[0] = str(
-        ROOT / "engine"
-    )  # in place of this folder, whose modules are no top-level ones
+    # In place of this folder, whose modules are no top-level ones
+    sys.path[0] = str(ROOT / "engine")
     for name in ("benchmarks", "tests"):
         package = ModuleType(name)
         package.__path__ = [str(ROOT / name)]

@@ -109,8 +109,8 @@ def run_cases(cases: Sequence[Case], device: str) -> Record:
     record: Record = {"ok": not failures, "cases": len(cases), "compiled": len(compiled)}
     if failures:
         more = len(failures) - NAMED_FAILURES
-        told = failures[:NAMED_FAILURES] + ([f"and {more} more"] if more > 0 else [])
-        record |= {"failed": len(failures), "difference": "\n".join(told)}
+        lines = failures[:NAMED_FAILURES] + ([f"and {more} more"] if more > 0 else [])
+        record |= {"failed": len(failures), "difference": "\n".join(lines)}
     return record
 
 

@@ -50,9 +50,8 @@ SMALL_CASES = (
 SHORTEST_LOOP_S = 3.0  # where less time is left than the loop's
 WARM_UP_TOKENS = 32
 MAX_WAVE_TOKENS = 2500
-RAMP_S = (
-    60.0  # limit on the time to the first tokens of all streams, after which the client is killed
-)
+# Limit on the time to the first tokens of all streams, after which the client is killed
+RAMP_S = 60.0
 # Figures of a load by the counter whose rate they are.
 RATES = {
     "output_tokens_per_s": "vllm:generation_tokens_total",

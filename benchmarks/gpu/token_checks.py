@@ -58,9 +58,8 @@ class Engines:
             release_memory(self.context.device)
             runner = make_runner(subject, mode, self.context.device, self.new_tokens)
             if self.context.is_small:
-                runner.depth = (
-                    2  # as on a GPU: a step gets the tokens of the one before on the device
-                )
+                # As on a GPU: a step gets the tokens of the one before on the device
+                runner.depth = 2
             self._last = key, runner
         return self._last[1]
 
@@ -99,8 +98,9 @@ def check_mode(engines: Engines, subject: Subject, mode: Mode) -> Record:
     if record["equal"] < LEAST_EQUAL_SHARE * record["tokens"]:
         wrong.append(f"only {record['equal']} of {record['tokens']} tokens are equal")
     if wrong:
-        told = [record["difference"]] if "difference" in record else []
-        record |= {"ok": False, "difference": "; ".join([*told, *wrong])}
+        if "difference" in record:
+            wrong.insert(0, record["difference"])
+        record |= {"ok": False, "difference": "; ".join(wrong)}
     figures = {"steps": answers.num_steps, "steps_ahead": answers.num_ahead}
     return {**record, **figures, "compiled": len(compiled)}
 

@@ -10,6 +10,7 @@ parses no event, so that it takes little of the machine from the server.
 import argparse
 import asyncio
 import json
+import math
 import random
 import re
 import time
@@ -204,7 +205,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
     ordered = sorted(values)
     if not ordered:
         return None
-    return ordered[max(0, -(-len(ordered) * percent // 100).__int__() - 1)]
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 if __name__ == "__main__":
