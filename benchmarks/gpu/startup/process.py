@@ -59,9 +59,9 @@ def start(shape: str, context: Context, phases: Phases) -> Record:
     from benchmarks.gpu.workloads.largest_steps import largest_steps
     from benchmarks.gpu.workloads.models import random_decoder, use_kernels_on_cpu
 
-    from penstock_engine.execution import warm_up
     from penstock_engine.execution.paged_model import PagedModel
     from penstock_engine.execution.runner import Runner
+    from penstock_engine.execution.warm_up import warm_up_steps
     from penstock_engine.server.configs import runner_config
 
     phases.end("import_engine")
@@ -84,10 +84,7 @@ def start(shape: str, context: Context, phases: Phases) -> Record:
     used["graph_bytes"] = meter.added()
     phases.end("graphs")
     runner = Runner(model)
-    steps = warm_up.weight_steps(limits)
-    if context.device != "cpu":
-        steps = warm_up.kernel_steps(limits, model.groupings)
-    for step in steps:
+    for step in warm_up_steps(limits, model.groupings):
         runner.run(step)
     phases.end("warm_up")
     first = first_steps(runner, limits)

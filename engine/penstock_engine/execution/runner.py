@@ -111,10 +111,7 @@ class Runner:
         draft = _load_draft(config, model)
         runner = cls(model, draft, is_ahead=config.async_scheduling, threads=threads)
         on_weights()
-        steps = warm_up.weight_steps(config)
-        if config.device != "cpu":
-            steps = warm_up.kernel_steps(config, model.groupings)
-        runner.warm_up(steps)
+        runner.warm_up(warm_up.warm_up_steps(config, model.groupings))
         return runner
 
     @torch.inference_mode()

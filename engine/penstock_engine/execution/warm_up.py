@@ -39,6 +39,11 @@ class AnyToken:
         pass
 
 
+def warm_up_steps(config: RunnerConfig, groupings: Sequence[tuple[int, int]]) -> list[Step]:
+    """The steps of a device: `weight_steps` on the CPU, where nothing compiles, or `kernel_steps`."""
+    return weight_steps(config) if config.device == "cpu" else kernel_steps(config, groupings)
+
+
 def weight_steps(config: RunnerConfig) -> list[Step]:
     """Two short steps that read all weights: a prompt, and one token of each sequence."""
     make = _StepMaker(config)
