@@ -1,5 +1,7 @@
 """Runs the steps one after another, each in a process of its own, within the time. Imports no torch."""
 
+import io
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -73,17 +75,19 @@ def run(
     try:
         run_steps([MACHINE, *able], out, ends_s, now, launch)
     except KeyboardInterrupt:
-        print("interrupted", flush=True)
+        say("interrupted")
         is_interrupted = True
     except OSError as error:  # as on a full disk
-        print(f"the run has ended early: {error}", flush=True)
+        say(f"the run has ended early: {error}")
         has_failed = True
     records = results.read(out)
-    status = summary(records, sys.stdout)
+    text = io.StringIO()
+    status = summary(records, text)
+    say(text.getvalue().rstrip("\n"))
     if not any("item" in r for r in records if r["step"] != MACHINE.letter):
-        print("nothing was checked or measured", flush=True)
+        say("nothing was checked or measured")
         status = status or REFUSED
-    print(f"results: {out / results.FILE}", flush=True)
+    say(f"results: {out / results.FILE}")
     return INTERRUPTED if is_interrupted else status or int(has_failed)
 
 
@@ -98,6 +102,14 @@ def check_folder(out: Path) -> None:
             path.unlink()
 
 
+def say(*lines: str) -> None:
+    """Print lines at once. The run goes on if nobody reads them any more, as its results are in a file."""
+    try:
+        print(*lines, sep="\n", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def refuse(why: str) -> int:
     print(why, file=sys.stderr)
     return REFUSED
@@ -107,7 +119,7 @@ def print_plan(steps: list[Step], minutes: float, seconds: float, out: Path) -> 
     """Print what will run, and the least time that each step has."""
     every = [MACHINE, *steps]
     shares = ", ".join(f"{s.letter} {s.name} {seconds_of(s, every, seconds):.0f} s" for s in every)
-    print(f"{minutes:g} minutes: {shares}; output of the steps: {out}/*.log", flush=True)
+    say(f"{minutes:g} minutes: {shares}; output of the steps: {out}/*.log")
 
 
 def report_packages(steps: list[Step], lacking: dict[str, list[str]]) -> None:
@@ -116,10 +128,10 @@ def report_packages(steps: list[Step], lacking: dict[str, list[str]]) -> None:
         if missing := lacking[step.letter]:
             names = ", ".join(missing)
             text = f"step {step.letter} ({step.name}) is left out: {names} missing."
-            print(text, how_to_bring(missing), sep="\n", flush=True)
+            say(text, how_to_bring(missing))
         elif old := old_packages(step.packages):
             text = f"step {step.letter} ({step.name}) may fail: {', '.join(old.values())}."
-            print(text, how_to_bring(list(old)), sep="\n", flush=True)
+            say(text, how_to_bring(list(old)))
 
 
 def run_steps(
@@ -135,12 +147,12 @@ def run_steps(
         run_step(step, out, step_ends_s, ends_s, now, launch)
         shorten(log_path(out, step.letter))
         own = [record for record in results.read(out) if record["step"] == step.letter]
-        print(
+        say(
             f"{step.letter} {step.name}: {num_items(out, step)} items, {len(failures(own))} failed, "
-            f"{now() - started_s:.0f} s", flush=True,
+            f"{now() - started_s:.0f} s"
         )  # fmt: skip
         if step is MACHINE:
-            print(describe_machine(own), flush=True)
+            say(describe_machine(own))
 
 
 def describe_machine(records: list[Record]) -> str:

@@ -164,3 +164,21 @@ def test_an_interrupted_run_prints_its_summary(
     lines = capsys.readouterr().out.splitlines()
     assert "m: 1 items, 0 failed" in lines
     assert lines[-1].startswith("results: ")
+
+
+def test_a_run_goes_on_if_nobody_reads_its_output(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from benchmarks.gpu import results, run; "
+        f"out = Path({str(tmp_path / 'out')!r}); "
+        "run.launch_step = lambda letter, *_: results.append(out, {'step': letter, 'item': 'x'}) or 0; "
+        "sys.exit(run.run(out, minutes=1, only='a c', seed=0, now=time.monotonic))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+    assert [record["step"] for record in results.read(tmp_path / "out")] == ["m", "a", "c"]
