@@ -65,6 +65,9 @@ def kernel_steps(config: RunnerConfig, groupings: Sequence[tuple[int, int]]) -> 
         # The largest goes first, so that the others fit into the memory that torch keeps of it.
         steps += [make.chunks(n, adapter) for n in sorted(sizes, reverse=True)]
         steps += [make.tokens(config.max_num_seqs, adapter), make.mixed(adapter)]
+    # The head has a row for each sampled token, and its weights may be quantized.
+    rows = token_counts(min(config.max_num_seqs, make.most_tokens), ())
+    steps += [make.tokens(n) for n in sorted(rows, reverse=True)]
     steps += [make.end_of_context(n) for n in tiles]
     return [*steps, *make.sampling(), *make.drafts()]
 

@@ -63,6 +63,13 @@ def test_each_size_is_run_with_and_without_an_adapter() -> None:
         assert {("", num_tokens), (ADAPTER, num_tokens)} <= run
 
 
+def test_each_block_size_of_sampled_rows_is_run() -> None:
+    """A quantized head has a row for each sampled token, however many tokens the step has."""
+    steps = kernel_steps(configuration(max_num_seqs=64), [])
+    rows = {sum(sequence.num_rows for sequence in step.sequences) for step in steps}
+    assert {1, 16, 17, 32, 33, 64} <= rows
+
+
 def test_each_tile_of_attention_is_run_with_a_full_context() -> None:
     ends = [
         (sequence.start, sequence.end)
