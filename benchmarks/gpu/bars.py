@@ -58,7 +58,7 @@ def _number(value: object) -> float | None:
 
 
 def _is_long_decode(record: Record) -> bool:
-    return record.get("batch", 0) >= 32 and record.get("context", 0) >= 2048
+    return bool(record.get("batch", 0) >= 32 and record.get("context", 0) >= 2048)
 
 
 def _is_whole_prompt(record: Record) -> bool:
