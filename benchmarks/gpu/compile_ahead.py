@@ -8,54 +8,31 @@ multiples of 16.
 """
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 from benchmarks.gpu.context import Context, Record
+from tests.support.engine.named_device import NamedDevice, launching_for
 
 Launch = Callable[[], object]
 COMPILE_SHARE = 0.4  # of the time that a step has left, at most, to compile ahead
 MAX_REASONS = 3  # failed launches of a process whose reasons are reported
 
 
-@dataclass(frozen=True, slots=True)
-class NamedDevice:
-    """A device to compile for. It is also a driver for Triton: what Triton asks of one to compile.
-
-    capability: 90 for sm_90. multiprocessors, shared_kib: tiles and numbers of splits follow from them.
-    """
-
-    capability: int
-    multiprocessors: int
-    shared_kib: int
-
-    @staticmethod
-    def present() -> "NamedDevice":
-        """The CUDA device of this process."""
-        properties: Any = torch.cuda.get_device_properties(0)
-        return NamedDevice(
-            10 * properties.major + properties.minor,
-            properties.multi_processor_count,
-            properties.shared_memory_per_block_optin // 1024,
-        )
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def get_current_target(self) -> Any:
-        from triton.backends.compiler import GPUTarget
-
-        return GPUTarget("cuda", self.capability, 32)
+def present_device() -> NamedDevice:
+    """The CUDA device of this process."""
+    properties: Any = torch.cuda.get_device_properties(0)
+    return NamedDevice(
+        10 * properties.major + properties.minor,
+        properties.multi_processor_count,
+        properties.shared_memory_per_block_optin // 1024,
+    )
 
 
 def compile_for(
@@ -67,7 +44,7 @@ def compile_for(
     """
     if context.is_small:
         return {"compiled": 0}
-    return compile_ahead(launches, NamedDevice.present(), limit_s=share * context.time_left_s())
+    return compile_ahead(launches, present_device(), limit_s=share * context.time_left_s())
 
 
 def compile_ahead(
@@ -143,50 +120,12 @@ def _work(
 @contextmanager
 def compiling_only(device: NamedDevice) -> Iterator[None]:
     """Launches compile for a named device, and nothing runs. The process can launch nothing afterwards."""
-    from triton.runtime import driver
 
-    driver.set_active(device)
-    with asked_of(device), launches_replaced(
-        lambda kernel, grid: lambda *args, **options: kernel.run(
-            *args, grid=grid, warmup=True, **options
-        )
-    ):  # fmt: skip
+    def compile_kernel(kernel: Any, grid: object) -> Callable[..., object]:
+        return partial(kernel.run, grid=grid, warmup=True)
+
+    with launching_for(device, compile_kernel):
         yield
-
-
-@contextmanager
-def launches_replaced(launch: Callable[[Any, Any], Callable[..., object]]) -> Iterator[None]:
-    """Within the block, `kernel[grid]` is what `launch` of them returns."""
-    from triton.runtime.jit import KernelInterface
-
-    original = KernelInterface.__getitem__
-    KernelInterface.__getitem__ = launch
-    try:
-        yield
-    finally:
-        KernelInterface.__getitem__ = original
-
-
-@contextmanager
-def asked_of(device: NamedDevice) -> Iterator[None]:
-    """Within the block, what kernels' wrappers ask about a device is answered for the named one."""
-    answers = {
-        "has_float8": device.capability >= 89,
-        "multiprocessors": device.multiprocessors,
-        "shared_memory_kib": device.shared_kib,
-    }
-    replaced = []
-    for name, module in list(sys.modules.items()):
-        if not name.startswith("penstock_engine.kernels."):
-            continue
-        for function in answers.keys() & vars(module).keys():
-            replaced.append((module, function, getattr(module, function)))
-            setattr(module, function, lambda device, answer=answers[function]: answer)
-    try:
-        yield
-    finally:
-        for module, function, original in replaced:
-            setattr(module, function, original)
 
 
 @contextmanager

@@ -4,9 +4,7 @@ Cases are grouped into items; an item names the cases whose results differ. The 
 variants ahead; the second checks that no kernel is without a case.
 """
 
-import importlib
 import os
-import pkgutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,15 +25,19 @@ from benchmarks.gpu.cases.products import product_kinds
 from benchmarks.gpu.cases.rows import row_kinds
 from benchmarks.gpu.child import is_usable
 from benchmarks.gpu.compile_ahead import (
-    NamedDevice,
-    asked_of,
     compile_for,
     counted_compilations,
-    launches_replaced,
 )
 from benchmarks.gpu.context import Context, Item, Record
+from tests.support.engine.named_device import (
+    NamedDevice,
+    all_kernels,
+    asked_of,
+    launches_replaced,
+)
 
-import penstock_engine.kernels
+from penstock_engine.kernels.attention_tile import ASSUMED_SHARED_KIB
+from penstock_engine.kernels.runtime import ASSUMED_MULTIPROCESSORS
 
 GROUP_CASES = 30  # of an item
 SMALL_CASES = 4  # of each kind under the interpreter
@@ -44,7 +46,8 @@ COMPILE_SHARE = 0.5  # of the time of the step, at most, to compile ahead
 HANGS_AFTER_S = 30.0
 NAMED_FAILURES = 10  # of an item; the others are counted
 LARGE_BYTES = 32 * 2**30  # that the allocator keeps; given back, so that large cases find memory
-ANY_DEVICE = NamedDevice(90, 132, 227)  # an H100; which kernels are launched hardly depends on it
+# An H100; which kernels are launched hardly depends on it
+ANY_DEVICE = NamedDevice(90, ASSUMED_MULTIPROCESSORS, ASSUMED_SHARED_KIB)
 
 
 def items(context: Context) -> Iterator[Item]:
@@ -132,15 +135,3 @@ def check_coverage(cases: Sequence[Case]) -> Record:
     missing = sorted(all_kernels() - launched)
     record: Record = {"ok": not missing, "kernels": len(launched)}
     return record | ({"difference": f"no case launches {', '.join(missing)}"} if missing else {})
-
-
-def all_kernels() -> set[str]:
-    """The names of the kernels of the engine's package: what Triton compiles and a wrapper launches."""
-    from triton.runtime.jit import KernelInterface
-
-    package = penstock_engine.kernels
-    names: set[str] = set()
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        members = vars(importlib.import_module(module.name)).values()
-        names |= {m.__name__ for m in members if isinstance(m, KernelInterface)}
-    return {name for name in names if name.endswith("_kernel")}

@@ -22,7 +22,11 @@ def test_kernels_equal_their_references_under_the_interpreter() -> None:
 
 def test_kernels_compile_for_cuda() -> None:
     """Compile to machine code, on any machine: 25 s of CPU time, unless cached for the same source."""
-    env = {**os.environ, "TRITON_CACHE_DIR": str(cache_root() / "triton")}
+    env = {
+        **os.environ,
+        "TRITON_CACHE_DIR": str(cache_root() / "triton"),
+        "PYTHONPATH": str(KERNEL_TESTS.parents[2]),
+    }
     env.pop("TRITON_INTERPRET", None)
     result = subprocess.run(
         [sys.executable, str(KERNEL_TESTS / "compile_for_cuda.py")],

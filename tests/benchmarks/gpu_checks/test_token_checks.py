@@ -110,8 +110,9 @@ def test_a_fault_in_attention_fails_the_run(is_faulty: bool) -> None:
 COMPILE = """
 torch.cuda.is_available = lambda: True  # so that the kernels are handed to Triton
 from benchmarks.gpu import token_checks
-from benchmarks.gpu.compile_ahead import NamedDevice, compiling_only, counted_compilations
+from benchmarks.gpu.compile_ahead import compiling_only
 from benchmarks.gpu.context import Context
+from tests.support.engine.named_device import NamedDevice
 from triton import knobs
 token_checks.MODES = token_checks.MODES[1:2]
 engines = token_checks.Engines(Context("cpu", 0, 1e18))

@@ -1,31 +1,32 @@
 """Compiles every kernel, as its own wrapper launches it, to machine code for three GPU generations.
 
-That none is left out is checked at the end.
+    python -m tests.engine_model.kernels.compile_for_cuda
 
-Needs Triton but no GPU. The interpreter accepts things that the compiler does not. Run in a
-process of its own, by test_kernels.py. It prints what each launch takes of the machine, and checks the limits
-below.
+That none is left out is checked at the end. It needs Triton but no GPU: the interpreter accepts things
+that the compiler does not. Run in a process of its own, by test_kernels.py. It prints what each launch takes
+of the machine, and checks the limits below.
 """
 
-import importlib
-import pkgutil
 import re
 import subprocess
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 torch.cuda.is_available = lambda: True  # so that the kernels are handed to Triton
 
 import triton.backends.nvidia  # noqa: E402
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.runtime import driver  # noqa: E402
-from triton.runtime.jit import JITFunction  # noqa: E402
+from tests.support.engine.named_device import (  # noqa: E402
+    NamedDevice,
+    all_kernels,
+    launching_for,
+)
 
-import penstock_engine.kernels  # noqa: E402
-from penstock_engine.kernels import kv_quant, paged_attention  # noqa: E402
+from penstock_engine.kernels import paged_attention  # noqa: E402
 from penstock_engine.kernels.adjust_logits import Penalties, adjust_logits  # noqa: E402
 from penstock_engine.kernels.attention_sizes import MIN_DOT  # noqa: E402
 from penstock_engine.kernels.fused_add_norm import fused_add_norm  # noqa: E402
@@ -39,6 +40,7 @@ from penstock_engine.kernels.moe import moe  # noqa: E402
 from penstock_engine.kernels.operations import operations  # noqa: E402
 from penstock_engine.kernels.paged_batch import PagedBatch  # noqa: E402
 from penstock_engine.kernels.rope import rope  # noqa: E402
+from penstock_engine.kernels.runtime import ASSUMED_MULTIPROCESSORS  # noqa: E402
 from penstock_engine.kernels.silu_mul import gelu_tanh_mul, silu_mul  # noqa: E402
 
 # Shared memory that a program may have: on the smallest devices for which code for sm_80 is compiled, and on
@@ -54,41 +56,24 @@ compiled_kernels: set[str] = set()
 CUOBJDUMP = Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"
 
 
-class Device:
-    """A driver without a device: what Triton asks of one to compile a launch."""
-
-    capability = 80
-
-    def get_current_device(self) -> int:
-        return self.capability
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", self.capability, 32)
-
-
-def compile_only(kernel: JITFunction, grid: object) -> Callable[..., None]:
+def compile_and_check(capability: int, kernel: Any, grid: object) -> Callable[..., None]:
     def launch(*args: object, **kwargs: object) -> None:
         compiled = kernel.run(*args, grid=grid, warmup=True, **kwargs)
         shared = compiled.metadata.shared
         registers, stack_bytes = resources(compiled.asm["cubin"])
         print(
-            f"sm_{Device.capability} {kernel.__name__:22} shared {shared:6} bytes, {registers:3}"
+            f"sm_{capability} {kernel.__name__:22} shared {shared:6} bytes, {registers:3}"
             f" registers, stack {stack_bytes:3} bytes", flush=True,
         )  # fmt: skip
-        assert shared <= SHARED_KIB[Device.capability] * 1024
+        assert shared <= SHARED_KIB[capability] * 1024
         is_full = args[0] is not None and args[0].dtype == torch.float32
         assert stack_bytes <= (MAX_STACK_BYTES_FLOAT32 if is_full else MAX_STACK_BYTES)
         if kernel.__name__ == "_attend_kernel":
             assert loads_in_flight(compiled.asm["ttgir"]) >= 2 * (kwargs["num_stages"] - 2)
             if kwargs["BLOCK_ROWS"] == MIN_DOT and not is_full:
                 num_threads = 32 * kwargs["num_warps"]
-                assert (
-                    num_resident(registers, num_threads, shared)
-                    >= DECODE_PROGRAMS[Device.capability]
-                )
+                resident = num_resident(capability, registers, num_threads, shared)
+                assert resident >= DECODE_PROGRAMS[capability]
         compiled_kernels.add(kernel.__name__)
 
     return launch
@@ -102,9 +87,9 @@ def loads_in_flight(ttgir: str) -> int:
     )
 
 
-def num_resident(registers: int, num_threads: int, shared_bytes: int) -> int:
+def num_resident(capability: int, registers: int, num_threads: int, shared_bytes: int) -> int:
     """Programs that a multiprocessor of 65,536 registers holds at a time; each takes 1 KiB more."""
-    shared_kib = MULTIPROCESSOR_KIB[Device.capability] * 1024 // (shared_bytes + 1024)
+    shared_kib = MULTIPROCESSOR_KIB[capability] * 1024 // (shared_bytes + 1024)
     return min(shared_kib, 65_536 // (-(-registers // 8) * 8 * num_threads))
 
 
@@ -186,15 +171,6 @@ def products(dtype: torch.dtype, num_rows: int) -> None:
     grouped_linear(shrunk, empty(4, 300, 16, dtype=dtype), tokens, out=x[:, :300])
 
 
-def all_kernels() -> set[str]:
-    names: set[str] = set()
-    package = penstock_engine.kernels
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        members = vars(importlib.import_module(module.name)).values()
-        names |= {m.__name__ for m in members if isinstance(m, JITFunction)}
-    return {name for name in names if name.endswith("_kernel")}
-
-
 def compile_all() -> None:
     half, full = torch.bfloat16, torch.float32
     sampling()
@@ -213,11 +189,9 @@ def compile_all() -> None:
     attention(full, torch.float8_e4m3fn, max_queries=8)
 
 
-JITFunction.__getitem__ = compile_only
-driver.set_active(Device())
-paged_attention.shared_memory_kib = lambda device: SHARED_KIB[Device.capability]
-for Device.capability in SHARED_KIB:
-    kv_quant.has_float8 = lambda device: Device.capability >= 89
-    compile_all()
+for capability, shared_kib in SHARED_KIB.items():
+    device = NamedDevice(capability, ASSUMED_MULTIPROCESSORS, shared_kib)
+    with launching_for(device, partial(compile_and_check, capability)):
+        compile_all()
 assert compiled_kernels == all_kernels()
 print("compiled")

@@ -16,10 +16,8 @@ import torch
 torch.cuda.is_available = lambda: True  # so that the kernels are handed to Triton
 
 from tests.support.engine.families import FAMILIES, Family  # noqa: E402
+from tests.support.engine.named_device import NamedDevice, launching_for  # noqa: E402
 from triton import knobs  # noqa: E402
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.runtime import driver  # noqa: E402
-from triton.runtime.jit import JITFunction  # noqa: E402
 
 from penstock_engine.core.sampling import SamplingParams  # noqa: E402
 from penstock_engine.core.step import ScheduledSequence, Step  # noqa: E402
@@ -28,8 +26,9 @@ from penstock_engine.execution.paged_model import PagedModel  # noqa: E402
 from penstock_engine.execution.runner import Runner  # noqa: E402
 from penstock_engine.execution.runner_config import RunnerConfig  # noqa: E402
 from penstock_engine.execution.warm_up import AnyToken, kernel_steps  # noqa: E402
-from penstock_engine.kernels import kv_quant  # noqa: E402
+from penstock_engine.kernels.attention_tile import ASSUMED_SHARED_KIB  # noqa: E402
 from penstock_engine.kernels.operations import BY_DEVICE, TRITON  # noqa: E402
+from penstock_engine.kernels.runtime import ASSUMED_MULTIPROCESSORS  # noqa: E402
 from penstock_engine.lora.adapters import neutral_adapter  # noqa: E402
 
 NUM_STEPS = 16
@@ -52,19 +51,6 @@ SAMPLINGS = [
 variants: dict[str, set[str]] = {}
 
 
-class Device:
-    """A driver without a device: what Triton asks of one to choose the variant of a launch."""
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 90, 32)
-
-
 def note_variant(**launch: Any) -> bool:
     """Note the variant that would be compiled now. True: it must not be compiled."""
     variants.setdefault(describe(launch), set()).add(launch["key"])
@@ -83,7 +69,7 @@ def describe(launch: dict[str, Any]) -> str:
     return f"{launch['repr'].partition('(')[0]} {arguments}"
 
 
-def choose_only(kernel: JITFunction, grid: object) -> Callable[..., None]:
+def choose_only(kernel: Any, grid: object) -> Callable[..., None]:
     def launch(*args: Any, **kwargs: Any) -> None:
         kernel.run(*args, grid=grid, warmup=True, **kwargs)
         if kernel.__name__ == "_gumbel_argmax_kernel":
@@ -170,15 +156,15 @@ def check(family: str, *, drafts: bool = False, **options: Any) -> None:
 
 
 knobs.runtime.jit_cache_hook = note_variant
-JITFunction.__getitem__ = choose_only
-driver.set_active(Device())
-kv_quant.has_float8 = lambda device: True
 BY_DEVICE["cpu"] = replace(TRITON, recorder=lambda: lambda compute: (compute(), compute)[1])
-check("qwen3", quantization="int8", max_adapters=3, drafts=True)
-check(
-    "qwen3", quantization="int4", max_adapters=3, max_lora_rank=64, kv_dtype="int8", enforce_eager=True
-)  # fmt: skip
-check("mixtral", max_adapters=3)
-check("gemma2", kv_dtype="float8_e4m3fn")
-check("phi", drafts=True)
+DEVICE = NamedDevice(90, ASSUMED_MULTIPROCESSORS, ASSUMED_SHARED_KIB)
+with launching_for(DEVICE, choose_only):
+    check("qwen3", quantization="int8", max_adapters=3, drafts=True)
+    check(
+        "qwen3", quantization="int4", max_adapters=3, max_lora_rank=64, kv_dtype="int8",
+        enforce_eager=True,
+    )  # fmt: skip
+    check("mixtral", max_adapters=3)
+    check("gemma2", kv_dtype="float8_e4m3fn")
+    check("phi", drafts=True)
 print("no step compiles")
