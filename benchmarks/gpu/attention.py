@@ -9,6 +9,7 @@ from functools import partial
 
 import torch
 from benchmarks.gpu.attention_sweep import compile_tiles, sweep
+from benchmarks.gpu.child import reason_of
 from benchmarks.gpu.context import Context, Item, Record
 from benchmarks.gpu.meters.device_memory import total_bytes
 from benchmarks.gpu.meters.peak import flop_rates
@@ -145,14 +146,17 @@ def measure_torch(
     """Time of torch's attention over keys and values of equal size that lie one after another."""
     pool = store.get(case.cache)
     works = torch_attention(case, heads, pool, backend, max_copies(context))
+    least = 1 if context.is_small else MIN_LAUNCHES
+    timed = (works * MIN_LAUNCHES)[: max(len(works), least)]
     try:
         works[0]()
         check_device(context.device)
-    except RuntimeError as error:  # a backend need not have a kernel for every case
+        seconds = seconds_per_launch(timed, context.device)
+    # A backend need not have a kernel for every case, and not every kernel can be recorded.
+    except RuntimeError as error:
         check_device(context.device)
-        return {"not_supported": str(error).strip().splitlines()[0]}
-    works = (works * MIN_LAUNCHES)[: max(len(works), 1 if context.is_small else MIN_LAUNCHES)]
-    return rates(case, heads, seconds_per_launch(works, context.device), context)
+        return {"not_supported": reason_of(error)}
+    return rates(case, heads, seconds, context)
 
 
 def rates(case: Case, heads: Heads, seconds: float, context: Context) -> Record:

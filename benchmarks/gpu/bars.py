@@ -110,7 +110,7 @@ def summary(records: list[Record], out: TextIO) -> int:
 
 
 def _reason(record: Record) -> str:
-    """One line of what went wrong: the first of an exception's message or of the differences.
+    """Reason of a failure in a line: the first of an exception's message or of the differences.
 
     An error of CUDA goes on with advice, and differences with further cases. An error without a trace
     ends with its reason.

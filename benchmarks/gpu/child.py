@@ -45,8 +45,7 @@ def run_items(
 def _run_items(letter: str, out: Path, seed: int, skip: int, ends_s: float) -> int:
     device = choose_device()
     step = BY_LETTER[letter]
-    machine = next((r for r in results.read(out) if r.get("item") == "machine"), {})
-    context = Context(device, seed, ends_s, machine)
+    context = Context(device, seed, ends_s, machine_figures(out))
     items = importlib.import_module(step.module).items(context)
     running = item_path(out, letter)
     for record in records_of(letter, items, context, skip, running.write_text):
@@ -55,6 +54,11 @@ def _run_items(letter: str, out: Path, seed: int, skip: int, ends_s: float) -> i
         if "error" in record and not is_usable(device):
             return DEVICE_IS_LOST
     return 0
+
+
+def machine_figures(out: Path) -> Record:
+    """The record of the step `machine` of a run; empty if there is none."""
+    return next((r for r in results.read(out) if r.get("item") == "machine"), {})
 
 
 def choose_device() -> str:

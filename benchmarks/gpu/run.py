@@ -156,7 +156,7 @@ def run_steps(
 
 
 def describe_machine(records: list[Record]) -> str:
-    """What the run uses, so that the user may end it now if the device is the wrong one."""
+    """Name the device and the versions, for a user who would end a run on the wrong device."""
     facts = next((record for record in records if "device" in record), None)
     if facts is None:
         return "the device is not known, so that figures relative to it will be missing"

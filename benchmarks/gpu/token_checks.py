@@ -58,7 +58,7 @@ class Engines:
             release_memory(self.context.device)
             runner = make_runner(subject, mode, self.context.device, self.new_tokens)
             if self.context.is_small:
-                # As on a GPU: a step gets the tokens of the one before on the device
+                # A step gets the tokens of the one before as on a GPU: on the device.
                 runner.depth = 2
             self._last = key, runner
         return self._last[1]

@@ -1,6 +1,6 @@
 """Runs a step of benchmarks/device.py as if the CPU were a CUDA device.
 
-    python -m tests.benchmarks.pretended_cuda STEP --out DIR [--seconds 60]
+    python -m tests.benchmarks.pretended_cuda STEP --out DIR [--items 8]
 
 Lines that only a CUDA device reaches are executed at least once before one is there: events, streams,
 graphs, memory statistics. Tensors asked for on `cuda` are made on the CPU, kernels run under Triton's
@@ -8,12 +8,16 @@ interpreter, and shapes are small. Times and memory are invented; a replayed gra
 """
 
 import argparse
+import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,21 +163,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("step")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--items", type=int, help="run so many of the first ones; all without it")
     args = parser.parse_args()
-    from benchmarks.gpu.child import run_items
-    from benchmarks.gpu.context import Context
+    from benchmarks.gpu import results
+    from benchmarks.gpu.bars import failures
+    from benchmarks.gpu.child import machine_figures, records_of
+    from benchmarks.gpu.context import Context, Item
     from benchmarks.gpu.startup.process import Phases, start
+    from benchmarks.gpu.steps import BY_LETTER
 
     pretend()
     Context.is_small = property(lambda _: True)  # type: ignore[method-assign, assignment]
     args.out.mkdir(parents=True, exist_ok=True)
+    context = Context("cuda", 0, math.inf, machine_figures(args.out))
     with OnTheCpu():
         repeat_instead_of_replaying()
         if args.step == "g":  # its items are processes of their own
-            print(start("0.6b", Context("cuda", 0, 0.0), Phases(time.time())))
-            return 0
-        return run_items(args.step, args.out, 0, 0, args.seconds, args.seconds + 60)
+            begin = partial(start, "0.6b", context, Phases(time.time()))
+            items: Iterable[Item] = [Item("0.6b, start", begin)]
+        else:
+            items = import_module(BY_LETTER[args.step].module).items(context)
+        records = list(records_of(args.step, islice(items, args.items), context, 0))
+    for record in records:
+        results.append(args.out, record)
+    return 1 if failures(records) else 0
 
 
 if __name__ == "__main__":

@@ -160,4 +160,4 @@ def test_a_backend_without_a_kernel_is_told_from_a_lost_device(
         with pytest.raises(RuntimeError, match="CUDA error"):
             run()
     else:
-        assert run() == {"not_supported": "No available kernel."}
+        assert run() == {"not_supported": "RuntimeError: No available kernel."}

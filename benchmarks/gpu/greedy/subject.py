@@ -195,7 +195,7 @@ class _Tensors:
 
 
 def rounding_kv(kv_dtype: str | None) -> Any:
-    """Context in which transformers rounds keys and values to 8 bits before attention.
+    """Context that rounds the keys and values of transformers' attention to 8 bits.
 
     kv_dtype: int8 or float8_e4m3fn; None: they stay as they are.
     """

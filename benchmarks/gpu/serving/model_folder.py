@@ -42,7 +42,7 @@ def make_folder(bytes_needed: int) -> Path:
 
 
 def write_model(folder: Path, config: Mapping[str, Any], device: str, seed: int) -> None:
-    """Write config.json, a tokenizer, and random bfloat16 weights from the device.
+    """Write a model folder: configuration, tokenizer and random bfloat16 weights.
 
     Answers have the length that is asked for: no token ends them.
     """

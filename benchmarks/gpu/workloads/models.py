@@ -110,7 +110,7 @@ def random_decoder(
 
 
 def fill_cache(model: PagedModel) -> None:
-    """Fill the KV cache with random numbers.
+    """Write random numbers to the KV cache.
 
     Zeros would be read with less power. The last block stays as it is: padding reads it.
     """
