@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.support.tools import prometheus
+from tests.support.tools.actionlint import ensure_actionlint
 from tests.support.tools.chart_tools import ensure_helm, ensure_kubeconform
 from tests.support.tools.otel_collector import ensure_otel_collector
 
@@ -42,6 +43,7 @@ def build() -> None:
     prometheus.ensure("prometheus", print)
     ensure_otel_collector(print)
     ensure_kubeconform(print)
+    ensure_actionlint(print)
 
 
 if __name__ == "__main__":

@@ -16,5 +16,6 @@ OLDEST = {
     "promtool": (2, 42),
     "helm": (3, 18),  # the first with this validator of schemas
     "kubeconform": (0, 6),
+    "actionlint": (1, 7),
     "otelcol": (0, 120),
 }

@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.tools.go_tool import ensure_tool
-
-from penstock.local.gobuild import Go
+from tests.support.tools.go_tool import ensure_module_tool
 
 HELM = "4.3.1"
 KUBECONFORM = "0.8.0"
@@ -15,22 +13,11 @@ _HELM_VERSION = "helm.sh/helm/v4/internal/version.version"
 def ensure_helm(say: Callable[[str], None]) -> Path:
     """Return the path of a `helm` binary. say: called before each slow step. Raises BuildFailed."""
     module = f"helm.sh/helm/v4/cmd/helm@v{HELM}"
-    return _ensure("helm", HELM, module, f"-s -w -X {_HELM_VERSION}=v{HELM}", say)
+    return ensure_module_tool("helm", HELM, module, f"-s -w -X {_HELM_VERSION}=v{HELM}", say)
 
 
 def ensure_kubeconform(say: Callable[[str], None]) -> Path:
     """Return the path of a `kubeconform` binary, as `ensure_helm`."""
     module = f"github.com/yannh/kubeconform/cmd/kubeconform@v{KUBECONFORM}"
     flags = f"-s -w -X main.version=v{KUBECONFORM}"
-    return _ensure("kubeconform", KUBECONFORM, module, flags, say)
-
-
-def _ensure(
-    name: str, version: str, package: str, ldflags: str, say: Callable[[str], None]
-) -> Path:
-    """Find or build one tool. package: to install. ldflags: that set the version it prints."""
-
-    def build(work: Path, folder: Path) -> None:
-        Go(work, bin_folder=folder)(work, "install", "-ldflags", ldflags, package)
-
-    return ensure_tool(name, version, build, say)
+    return ensure_module_tool("kubeconform", KUBECONFORM, module, flags, say)

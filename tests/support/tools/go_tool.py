@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.tools.cached_folder import ensure_folder
 
 from penstock.clients.machine.caches import cache_root
-from penstock.local.gobuild import require_go
+from penstock.local.gobuild import Go, require_go
 from penstock.local.installed import find_installed
 
 
@@ -34,3 +34,17 @@ def ensure_tool(
             shutil.rmtree(work, ignore_errors=True)
 
     return ensure_folder(cache_root() / "bin" / f"{name}-{version}", make, say) / name
+
+
+def ensure_module_tool(
+    name: str, version: str, package: str, ldflags: str, say: Callable[[str], None]
+) -> Path:
+    """Return the path of a tool that `go install` can build, as `ensure_tool`.
+
+    package: to install, with its version. ldflags: of the linker.
+    """
+
+    def build(work: Path, folder: Path) -> None:
+        Go(work, bin_folder=folder)(work, "install", "-ldflags", ldflags, package)
+
+    return ensure_tool(name, version, build, say)
