@@ -20,16 +20,18 @@ NOT_CHECKED := cluster or slow
 NOT_IMPORTED = $(shell grep -rlE --include='*.py' '^pytestmark = .*mark\.(cluster|slow)' tests)
 
 # Variables of `make images`. BUILD_FLAGS: for both builds. ENGINE_BUILD_FLAGS: for that of the engine's image only.
+# TAG_SUFFIX: after the version in the tags, such as -arm64.
 REGISTRY ?= localhost
 CONTAINER_TOOL ?= $(notdir $(shell command -v podman || command -v docker))
 BUILD_FLAGS ?=
 ENGINE_BUILD_FLAGS ?=
+TAG_SUFFIX ?=
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 # Of `make test` on two cores: two more workers compute while tests of the others wait.
 WORKERS := 4
 
-.PHONY: help demo check quick test unit lint generate verify figures images install requirements clean
+.PHONY: help demo check quick test unit lint generate verify figures images dist notes install requirements clean
 .DEFAULT_GOAL := test
 
 help:                   ## this list
@@ -82,9 +84,21 @@ figures: install        ## draw docs/assets again, some 40 minutes; TRACES: the 
 images:                 ## build REGISTRY/penstock and REGISTRY/penstock-engine, with podman or docker
 	@test -n "$(CONTAINER_TOOL)" || { echo "make images needs podman or docker on PATH" >&2; exit 1; }
 	$(CONTAINER_TOOL) build $(BUILD_FLAGS) --file operator/Containerfile --build-arg VERSION=$(VERSION) \
-	  --tag $(REGISTRY)/penstock:$(VERSION) .
+	  --tag $(REGISTRY)/penstock:$(VERSION)$(TAG_SUFFIX) .
 	$(CONTAINER_TOOL) build $(BUILD_FLAGS) $(ENGINE_BUILD_FLAGS) --file engine/Containerfile --build-arg VERSION=$(VERSION) \
-	  --tag $(REGISTRY)/penstock-engine:$(VERSION) .
+	  --tag $(REGISTRY)/penstock-engine:$(VERSION)$(TAG_SUFFIX) .
+
+dist: install           ## wheel, source archive, packed chart (with helm) and CRDs in dist/
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	helm package charts/penstock --destination dist
+	cp crds/*.yaml dist/
+
+# The shell reads TAG from the environment: a name of a tag may have characters that make or a shell would expand.
+notes:                  ## print the changelog's section of the version; TAG: a tag in the environment that must name it
+	@test "$${TAG:-v$(VERSION)}" = "v$(VERSION)" || { echo "the tag has to be v$(VERSION), as pyproject.toml says" >&2; exit 1; }
+	@awk '/^## / {inside = ($$2 == "$(VERSION)"); next} inside {print; found = 1} END {exit !found}' CHANGELOG.md \
+	  || { echo "CHANGELOG.md has no section $(VERSION)" >&2; exit 1; }
 
 install: .venv/.installed
 
