@@ -112,6 +112,7 @@ UNSCHEDULABLE = {
     "reason": "SchedulingGated",
     "message": "m",
 }
+KILLED = {"lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
 CRASHED = {"lastState": {"terminated": {"exitCode": 1, "message": "no such file"}}}
 
 
@@ -131,6 +132,9 @@ CRASHED = {"lastState": {"terminated": {"exitCode": 1, "message": "no such file"
         (waiting("CrashLoopBackOff"), ("CrashLoopBackOff", "why")),
         (waiting("CrashLoopBackOff", **CRASHED), ("CrashLoopBackOff", "no such file")),
         (waiting("ErrImagePull", **CRASHED), ("ErrImagePull", "why")),
+        # The kubelet alternates between both reasons.
+        (waiting("ImagePullBackOff"), ("ErrImagePull", "why")),
+        (waiting("ImagePullBackOff", **KILLED), ("ErrImagePull", "why")),
     ],
 )
 def test_what_keeps_a_pod_from_running(status: Any, trouble: Any) -> None:
@@ -138,6 +142,43 @@ def test_what_keeps_a_pod_from_running(status: Any, trouble: Any) -> None:
     assert pod.trouble == trouble
     assert pod.is_unschedulable == (trouble is not None and trouble[0] == "Unschedulable")
     assert pod.is_crash_looping == (trouble is not None and trouble[0] == "CrashLoopBackOff")
+
+
+def since(ready: str, at: str) -> list[dict[str, str]]:
+    return [{"type": "Ready", "status": ready, "lastTransitionTime": f"2026-01-01T00:00:{at}Z"}]
+
+
+RUNNING = {"running": {"startedAt": "2026-01-01T00:00:10Z"}}
+
+
+@pytest.mark.parametrize(
+    ("state", "conditions", "is_known"),
+    [
+        ({"waiting": {"reason": "CrashLoopBackOff"}}, [], True),
+        (KILLED["lastState"], since("True", "10"), False),  # the kubelet has not updated Ready yet
+        (KILLED["lastState"], since("False", "10"), True),
+        (RUNNING, since("False", "10"), True),
+        (RUNNING, since("False", "11"), False),  # it was ready since it started
+        (RUNNING, since("True", "10"), False),
+    ],
+)
+def test_a_container_that_was_killed_for_lack_of_memory(
+    state: Any, conditions: Any, is_known: bool
+) -> None:
+    container = {"name": "engine", "state": state, **KILLED}
+    limits = {"limits": {"memory": "1Gi"}}
+    body = {
+        "metadata": METADATA,
+        "spec": {"containers": [{"name": "proxy"}, {"name": "engine", "resources": limits}]},
+        "status": {"containerStatuses": [container], "conditions": conditions},
+    }
+    pod = ObservedPod.of(body)
+    text = (
+        "the engine's container was killed for lack of memory, at its limit of 1Gi: raise "
+        "spec.resources.limits.memory"
+    )
+    assert pod.trouble == (("OOMKilled", text) if is_known else None)
+    assert pod.is_crash_looping == is_known
 
 
 def test_a_pod_without_a_status_has_not_restarted() -> None:

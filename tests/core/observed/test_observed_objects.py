@@ -43,6 +43,10 @@ def engine(**said: Any) -> dict[str, Any]:
     return {"containerStatuses": [{"name": "side", "restartCount": 9}, {"name": "engine", **said}]}
 
 
+KILLED = (
+    "OOMKilled",
+    "the engine's container was killed for lack of memory: raise spec.resources.limits.memory",
+)
 OOM, ERROR = terminated(reason="OOMKilled", message="m"), terminated(reason="Error")
 
 
@@ -61,12 +65,13 @@ OOM, ERROR = terminated(reason="OOMKilled", message="m"), terminated(reason="Err
         ),
         (BARE, {"conditions": [ready_condition("False")]}, {"unready_at": READY}),
         (BARE, engine(state=OOM, restartCount=2),
-         {"termination_message": "m", "restarts": 2, "is_out_of_memory": True}),
+         {"termination_message": "m", "restarts": 2, "is_out_of_memory": True, "trouble": KILLED}),
         (BARE, engine(state={"running": {}}, lastState=OOM),
-         {"termination_message": "m", "is_out_of_memory": True}),
+         {"termination_message": "m", "is_out_of_memory": True, "trouble": KILLED}),
         # How it ended now counts before how it did the last time.
         (BARE, engine(state=ERROR, lastState=OOM), {"termination_message": "m"}),
-        (BARE, engine(state=OOM, lastState=ERROR), {"termination_message": "m", "is_out_of_memory": True}),
+        (BARE, engine(state=OOM, lastState=ERROR),
+         {"termination_message": "m", "is_out_of_memory": True, "trouble": KILLED}),
         (
             BARE,
             {"containerStatuses": [{"name": "evaluation", "state": terminated(message="12 of 40")}]},

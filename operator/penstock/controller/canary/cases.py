@@ -94,7 +94,7 @@ def _case(
         stable=stable,
         sides=ComparedArms(_names(service, canary), _names(service, control)),
         faults=Faults(
-            crash_loops=sum(pod.is_crash_looping for pod in canary),
+            crash_loops=sum(pod.is_crash_looping and not pod.is_out_of_memory for pod in canary),
             out_of_memory=sum(pod.is_out_of_memory for pod in canary),
         ),
     )

@@ -23,6 +23,12 @@ UNKNOWN_ENDS = ("ContainerStatusUnknown", "Unknown")
 # Reasons of a container that waits for its volumes or its image.
 CREATING = (None, "ContainerCreating", "PodInitializing")
 
+# Reason of a container that the kernel killed for lack of memory.
+OOM_KILLED = "OOMKilled"
+
+# The kubelet alternates between both while it tries again. One stands for both, so that conditions do not.
+IMAGE_REASONS = {"ImagePullBackOff": "ErrImagePull"}
+
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
@@ -64,7 +70,13 @@ class ObservedPod:
 
     @property
     def is_crash_looping(self) -> bool:
-        return self.trouble is not None and self.trouble[0] == "CrashLoopBackOff"
+        """Whether the container ended, and has not become ready since or waits for its next start."""
+        return self.trouble is not None and self.trouble[0] in ("CrashLoopBackOff", OOM_KILLED)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the pod has ended for good: evicted, not admitted, or completed."""
+        return self.phase in ("Failed", "Succeeded")
 
     @classmethod
     def of(cls, pod: Object) -> "ObservedPod":
@@ -84,14 +96,14 @@ class ObservedPod:
             is_ready=is_ready,
             is_ending="deletionTimestamp" in metadata,
             phase=status.get("phase", "Pending"),
-            trouble=_trouble(conditions, engine),
+            trouble=_trouble(conditions, engine, _memory_limit(pod)),
             termination_message=_termination_message(engine),
             created_at=metadata["creationTimestamp"],
             ready_at=ready.get("lastTransitionTime") if is_ready else None,
             unready_at=None if is_ready else ready.get("lastTransitionTime"),
             cohort=labels.get(COHORT_LABEL, ""),
             restarts=engine.get("restartCount", 0),
-            is_out_of_memory=_ended_by(engine) == "OOMKilled",
+            is_out_of_memory=_ended_by(engine) == OOM_KILLED,
             owner=next((o["uid"] for o in metadata.get("ownerReferences", [])), ""),
             variant=labels.get(VARIANT_LABEL, ""),
             lost=_lost(status, conditions, engine),
@@ -117,17 +129,45 @@ def _is_creating(status: Object, conditions: dict[str, Object], engine: Object) 
     return is_scheduled and waiting.get("reason") in CREATING
 
 
-def _trouble(conditions: dict[str, Object], engine: Object) -> tuple[str, str] | None:
+def _trouble(
+    conditions: dict[str, Object], engine: Object, memory_limit: str
+) -> tuple[str, str] | None:
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
         return scheduled.get("reason", "Unschedulable"), scheduled.get("message", "")
     waiting = engine.get("state", {}).get("waiting", {})
-    if waiting.get("reason") in CREATING:
+    reason = waiting.get("reason")
+    is_restarting = reason in (*CREATING, "CrashLoopBackOff") and _is_unready(conditions, engine)
+    if is_restarting and _ended_by(engine) == OOM_KILLED:
+        return OOM_KILLED, _out_of_memory_message(memory_limit)
+    if reason in CREATING:
         return None
-    if waiting["reason"] == "CrashLoopBackOff":
+    if reason == "CrashLoopBackOff":
         ended = end_message(_termination_message(engine))
         return "CrashLoopBackOff", ended or waiting.get("message", "")
-    return waiting["reason"], waiting.get("message", "")
+    return IMAGE_REASONS.get(reason, reason), waiting.get("message", "")
+
+
+def _is_unready(conditions: dict[str, Object], engine: Object) -> bool:
+    """Whether the pod has not been ready since its container started."""
+    ready, running = conditions.get("Ready", {}), engine.get("state", {}).get("running", {})
+    started_at = running.get("startedAt") or ready.get("lastTransitionTime", "")
+    return ready.get("status") != "True" and ready.get("lastTransitionTime", "") <= started_at
+
+
+def _out_of_memory_message(memory_limit: str) -> str:
+    """Message about a container that was killed. memory_limit: empty if it has none."""
+    limit = f", at its limit of {memory_limit}" if memory_limit else ""
+    return (
+        f"the engine's container was killed for lack of memory{limit}: raise "
+        "spec.resources.limits.memory"
+    )
+
+
+def _memory_limit(pod: Object) -> str:
+    containers = pod.get("spec", {}).get("containers", [])
+    engine: Object = next((c for c in containers if c.get("name") == ENGINE_CONTAINER), {})
+    return str(engine.get("resources", {}).get("limits", {}).get("memory", ""))
 
 
 def _lost(status: Object, conditions: dict[str, Object], engine: Object) -> str:
