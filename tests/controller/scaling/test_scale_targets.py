@@ -114,6 +114,14 @@ def test_replicas_and_unschedulable_pods_are_counted_by_variant():
     }
 
 
+def test_an_evicted_pod_is_no_engine():
+    evicted = child("evicted", OLD) | {"status": {"phase": "Failed", "reason": "Evicted"}}
+    (target,) = scale_targets(
+        {KEY: body("Active")}, [child("chat-a", OLD)], [child("a", OLD), evicted], FAILURES
+    )
+    assert [view.name for view, _ in target.pods] == ["a"]
+
+
 def test_children_of_a_deleted_service_of_the_same_name_do_not_count():
     deployments = [child("chat-a", OLD)]
     deployments[0]["metadata"]["creationTimestamp"] = "2026-01-01T00:05:00Z"

@@ -22,7 +22,9 @@ from tests.core.reconcile.two_revisions import (
     recorded,
 )
 
+from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedJob
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_phases import Phase
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.plan_steps import Deletion
@@ -70,6 +72,34 @@ def test_preflights_of_revisions_that_are_not_in_use_go() -> None:
     )  # fmt: skip
     made = planned(observed)
     assert made.delete == (Deletion("Pod", f"f-{OTHER}", f"u-f-{OTHER}"),)
+
+
+def ended(name: str, created_s: float, ended_s: float | None, **rest: Any) -> ObservedPod:
+    """An engine that was evicted. Times in seconds before NOW_S; ended_s: None if it never ran."""
+    unready_at = None if ended_s is None else timestamp(NOW_S - ended_s)
+    times = {"created_at": timestamp(NOW_S - created_s), "unready_at": unready_at}
+    return pod(name=name, ready=False, **{"phase": "Failed", **times, **rest})
+
+
+@pytest.mark.parametrize(
+    ("pods", "gone"),
+    [
+        ([ended("a", 9000, 598)], ""),
+        ([ended("a", 9000, 599)], "a"),
+        ([ended("a", 599, None)], "a"),
+        # Of several, the last one is kept.
+        ([ended("a", 300, 200), ended("b", 200, 100), ended("c", 100, 1)], "ba"),
+        ([ended("a", 300, 200), ended("b", 200, 100, variant="spot")], ""),
+        ([ended("a", 300, 200), ended("b", 200, 100, cohort=CONTROL)], ""),
+        ([ended("a", 300, 200), ended("b", 200, 100, is_ending=True)], ""),
+        ([ended("a", 9000, 600, phase="Running")], ""),
+    ],
+)
+def test_engines_that_were_evicted_go(pods: list[ObservedPod], gone: str) -> None:
+    made = planned(observed_in(deployment(), *pods))
+    assert [d for d in made.delete if d.kind == "Pod"] == [
+        Deletion("Pod", name, f"u-{name}") for name in gone
+    ]
 
 
 def test_revisions_in_use_are_remembered_whatever_the_limit() -> None:

@@ -257,3 +257,9 @@ def test_a_status_of_an_earlier_version_has_neither_weight_nor_command() -> None
     read = RolloutState.of({"stableRevision": OLD, "rollout": said}, 0.0)
     assert read is not None
     assert (read.weight_percent, read.command, read.revision, read.rejected) == (0, "", None, None)
+
+
+def test_an_evicted_engine_is_no_replica() -> None:
+    evicted = replace(pod(OLD, ready=False), phase="Failed", lost="Evicted: m")
+    shown = status(replace(EMPTY, pods=(pod(OLD), evicted)))
+    assert (shown["replicas"], shown["readyReplicas"]) == (1, 1)

@@ -90,6 +90,7 @@ KEPT_UNTIL = f"pods of revision {OLD} are kept for a rollback until {timestamp(S
          f"no pod of revision {OLD} is ready, so {NEW} keeps its traffic"),
         (state("RollingBack", "Rolling"), inputs(pod(OLD)), f"1 of 2 pods of revision {OLD} are ready"),
         (state("Stopping", "Recreate"), inputs(pod(OLD, "o", is_ending=True)), "o still exists"),
+        (state("Stopping", "Recreate"), inputs(pod(OLD, "o", phase="Failed")), ""),  # evicted
         (state("Discarding"), inputs(pod(NEW, "n", is_ending=True)), "n still exists"),
         (state("Discarding"), inputs(pod(NEW, "n", is_ending=True), wanted=OTHER), ""),
         (state("Discarding"), inputs(deployment(), pod(NEW, "n"), wanted=OTHER),

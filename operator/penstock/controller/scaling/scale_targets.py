@@ -72,7 +72,7 @@ def _target(
     for deployment in own:
         if deployment.side in sides and deployment.variant in spec.placed:
             requested[deployment.variant] += deployment.replicas
-    serving = [pod for pod in engines if pod.role == SERVE]
+    serving = [pod for pod in engines if pod.role == SERVE and not pod.is_over]
     is_scaled = requested.total() > 0 and spec.scaling.mode != "External"
     scaled = [pod for pod in serving if is_scaled and pod.side in sides]
     is_rolling = bool(status.get("candidateRevision"))

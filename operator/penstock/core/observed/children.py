@@ -252,15 +252,23 @@ class ObservedState:
         return said[-500:] or job.reason or "it has no termination message"
 
     def serving(self, revision: str | None, cohort: str | None = None) -> tuple[ObservedPod, ...]:
-        """Engine pods of a revision that are not terminating. cohort: None for all."""
+        """Engine pods of a revision that have not ended and do not terminate. cohort: None for all."""
         return tuple(
             p
             for p in self.pods
             if p.revision == revision
             and p.role == SERVE
-            and not p.is_ending
+            and not (p.is_ending or p.is_over)
             and cohort in (None, p.cohort)
         )
+
+    def ended_engines(self) -> tuple[ObservedPod, ...]:
+        """Engine pods that ended for good, such as by an eviction, the newest first.
+
+        Kubernetes replaces them and leaves them behind.
+        """
+        found = (p for p in self.pods if p.role == SERVE and p.is_over and not p.is_ending)
+        return tuple(sorted(found, key=lambda pod: pod.created_at, reverse=True))
 
     def ready(self, revision: str | None, cohort: str | None = None) -> int:
         return sum(pod.is_ready for pod in self.serving(revision, cohort))

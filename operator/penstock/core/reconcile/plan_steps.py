@@ -15,6 +15,7 @@ from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.reconcile.ended_engines import ended_engines_to_delete
 from penstock.core.reconcile.preflights import plan_preflights
 from penstock.core.reconcile.variant_split import VariantSplit, split_replicas
 from penstock.core.routing.pick import Side
@@ -251,6 +252,8 @@ class PlanSteps:
         for pod in self._observed.pods:
             if _is_stale_preflight(pod, revisions) or self._is_lost_preflight(pod):
                 self.delete.append(Deletion("Pod", pod.name, pod.uid))
+        for pod in ended_engines_to_delete(self._observed, self._now_s):
+            self.delete.append(Deletion("Pod", pod.name, pod.uid))
         rejected = state.rejected.revision if state.rejected else ""
         holder = self._observed.state_holder
         in_use = {name for name in (*revisions, self._wanted, rejected, holder) if name}

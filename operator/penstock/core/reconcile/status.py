@@ -93,8 +93,10 @@ def replica_counts(observed: ObservedState) -> dict[str, int]:
 
 
 def _engines(observed: ObservedState) -> list[ObservedPod]:
-    """The engine pods that are not terminating, of all revisions."""
-    return [pod for pod in observed.pods if pod.role == SERVE and not pod.is_ending]
+    """The engine pods of all revisions that have not ended and do not terminate."""
+    return [
+        pod for pod in observed.pods if pod.role == SERVE and not (pod.is_ending or pod.is_over)
+    ]
 
 
 def _scaling(spec: ServiceSpec, scaling: ScalingReport | None) -> Object:

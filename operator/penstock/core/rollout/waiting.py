@@ -91,6 +91,7 @@ def describe_remaining(state: RolloutState, inputs: RolloutInputs) -> str:
         pod.name
         for pod in observed.pods
         if pod.role == SERVE
+        and not pod.is_over
         and (is_recreate or (pod.side != kept and not (pod.is_ending and is_next_wanted)))
     ]
     if not remaining:
