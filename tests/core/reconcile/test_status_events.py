@@ -23,6 +23,25 @@ def status_with(status: str, reason: str, reconciling: str = "False", stalled: s
     }
 
 
+def with_engines(reason: str, ready: str = "Ready") -> Any:
+    """A status whose condition WorkloadReady is False. ready: reason of Ready."""
+    workload = {"type": "WorkloadReady", "status": "False", "reason": reason, "message": "w"}
+    conditions = status_with("True" if ready == "Ready" else "False", ready)["conditions"]
+    return {"conditions": [*conditions, workload]}
+
+
+@pytest.mark.parametrize("reason", ["OOMKilled", "EngineLost"])
+def test_an_engine_that_ended_has_an_event_once(reason: str) -> None:
+    before, after = with_engines("Progressing"), with_engines(reason)
+    assert new_events(before, after, None) == [("Warning", reason, "w")]
+    assert new_events(after, after, None) == []
+    assert new_events(after, before, None) == []
+    # Without another engine the Event of Ready says it.
+    assert new_events(before, with_engines(reason, ready=reason), None) == [
+        ("Warning", reason, "m")
+    ]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.core.observed.pods import OOM_KILLED
 from penstock.core.observed.stored_status import (
     POD_FORBIDDEN,
     POD_TEMPLATE_REJECTED,
@@ -79,6 +80,8 @@ ROUTE_REASONS: Mapping[str, str] = {
 
 # Reason of a service without engines because spec.replicas is 0.
 SCALED_TO_ZERO = "ScaledToZero"
+# Reason of engines that wait for the successor of one that was lost.
+ENGINE_LOST = "EngineLost"
 
 REASONS: Mapping[str, str] = {
     "Active": "Scaling decisions are based on the engines' metrics.",
@@ -94,6 +97,9 @@ REASONS: Mapping[str, str] = {
     "ContextTooLong": "`spec.engine.maxModelLen` is more than the model supports.",
     "Discarding": "The pods of a revision that was given up finish their requests and terminate.",
     "Draining": "The pods of the previous revision finish their requests and terminate.",
+    ENGINE_LOST: (
+        "An engine pod was evicted, not admitted, or lost with its node; its successor is not ready yet."
+    ),
     "EnginesReady": "The engine pods that are needed are ready.",
     "Found": "The model is there; the runtime checks it when it starts.",
     "Fits": "The model can be served, and fits into memory.",
@@ -120,6 +126,7 @@ REASONS: Mapping[str, str] = {
     "NoTokenizer": "The model has no tokenizer.json.",
     "NotAModel": "There is no config.json at `spec.model.uri`.",
     "NotStalled": "Nothing requires a change of the spec by a user.",
+    OOM_KILLED: "The kernel killed an engine at its memory limit, and it is not ready again.",
     "Passed": "The check of the model succeeded without a report.",
     "ObjectivesUnattainable": (
         "An engine misses an objective though it has no other request, so more replicas do not help."

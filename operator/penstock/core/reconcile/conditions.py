@@ -1,10 +1,9 @@
 """Computes the status conditions of a service, with reasons and messages."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.core.observed.children import ObservedState
-from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import on_variant, preflight_result
 from penstock.core.observed.quota import exceeds_quota
 from penstock.core.observed.stored_status import (
@@ -12,7 +11,8 @@ from penstock.core.observed.stored_status import (
     POD_TEMPLATE_REJECTED,
     QUOTA_EXCEEDED,
 )
-from penstock.core.reconcile.condition_types import SCALED_TO_ZERO, Condition, Truth
+from penstock.core.reconcile.condition_types import Condition, Truth
+from penstock.core.reconcile.engine_conditions import traffic_available, workload_ready
 from penstock.core.reconcile.missing_objects import with_advice
 from penstock.core.reconcile.name_conflict import name_conflict
 from penstock.core.reconcile.plan import Plan
@@ -22,7 +22,6 @@ from penstock.core.reconcile.summary_conditions import (
     rolled_out,
     stalled,
 )
-from penstock.core.routing.traffic_split import Share
 from penstock.core.runtimes.devices import num_ranks
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.adapter_sources import written_sources
@@ -168,66 +167,6 @@ def model_ready(observed: ObservedState, revision: str) -> Condition:
     if preflight.phase == "Pending":
         message = f"the pod {preflight.name} that checks the model has not started yet"
     return Condition("ModelReady", "Unknown", "PreflightRunning", message)
-
-
-def workload_ready(spec: ServiceSpec, observed: ObservedState, revision: str) -> Condition:
-    """The condition WorkloadReady of a revision."""
-
-    def condition(status: Truth, reason: str, message: str) -> Condition:
-        return Condition("WorkloadReady", status, reason, message)
-
-    if revision in observed.refusals:
-        return condition("False", *observed.refusals[revision])
-    if _is_scaled_to_zero(spec):
-        return condition("True", SCALED_TO_ZERO, "spec.replicas is 0: no engine is wanted")
-    deployment = observed.deployment(revision)
-    if deployment is None:
-        return condition("False", "NoEngines", f"revision {revision} has no engines yet")
-    pods = observed.serving(revision)
-    if trouble := _worst_trouble(pods):
-        return condition("False", *with_advice(trouble))
-    num_ready = sum(pod.is_ready for pod in pods)
-    wanted = observed.replicas(revision)
-    if num_ready >= min(wanted, spec.scaling.min_replicas) and num_ready > 0:
-        return condition("True", "EnginesReady", f"revision {revision} has the engines it needs")
-    for each in observed.deployments_of(revision).values():
-        if each.trouble is not None:
-            return condition("False", *each.trouble)
-    return condition("False", "Progressing", f"{num_ready} of {wanted} engines are ready")
-
-
-def _worst_trouble(pods: tuple[ObservedPod, ...]) -> tuple[str, str] | None:
-    """(reason, message) of the first failing pod by name; None if any pod is ready."""
-    if any(pod.is_ready for pod in pods):
-        return None
-    return next((pod.trouble for pod in sorted(pods, key=_by_name) if pod.trouble), None)
-
-
-def _by_name(pod: ObservedPod) -> str:
-    return pod.name
-
-
-def _is_scaled_to_zero(spec: ServiceSpec) -> bool:
-    return spec.scaling.mode == "External" and spec.external_replicas == 0
-
-
-def traffic_available(
-    spec: ServiceSpec, observed: ObservedState, shares: Iterable[Share]
-) -> Condition:
-    """The condition TrafficAvailable. shares: of the traffic."""
-    revisions = sorted({share.side.revision for share in shares})
-    if not revisions:
-        return Condition("TrafficAvailable", "False", "NoRevision", "no revision can serve yet")
-    is_one, named = len(revisions) == 1, " and ".join(revisions)
-    named = f"revision {named}" if is_one else f"revisions {named}"
-    if any(observed.ready(revision) for revision in revisions):
-        verb = "receives" if is_one else "receive"
-        return Condition("TrafficAvailable", "True", "Serving", f"{named} {verb} traffic")
-    if _is_scaled_to_zero(spec):
-        message = "spec.replicas is 0: no engine answers requests"
-        return Condition("TrafficAvailable", "False", SCALED_TO_ZERO, message)
-    message = f"no engine of {named} is ready"
-    return Condition("TrafficAvailable", "False", "NoEngineReady", message)
 
 
 def _metrics_readable(spec: ServiceSpec, gates: Sequence[Object]) -> tuple[Condition, ...]:

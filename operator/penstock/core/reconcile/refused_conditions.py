@@ -8,7 +8,8 @@ from penstock.core.reconcile.condition_types import (
     SCALED_TO_ZERO,
     Condition,
 )
-from penstock.core.reconcile.conditions import model_ready, traffic_available, workload_ready
+from penstock.core.reconcile.conditions import model_ready
+from penstock.core.reconcile.engine_conditions import traffic_available, workload_ready
 from penstock.core.reconcile.name_conflict import name_conflict
 from penstock.core.reconcile.summary_conditions import SEE_STALLED, STALLED
 from penstock.core.spec.refusal import Refusal

@@ -3,9 +3,13 @@
 from collections.abc import Iterator
 
 from penstock.core.formats.conditions import conditions_by_type
+from penstock.core.observed.pods import OOM_KILLED
 from penstock.core.observed.rollout_phases import PHASES
+from penstock.core.reconcile.condition_types import ENGINE_LOST
 from penstock.core.spec.service import Object
 
+# Reasons of engines that ended, of which a person should know also if others answer.
+ENDED = (OOM_KILLED, ENGINE_LOST)
 # Reasons for which a service does not answer requests while it starts; nobody has to act.
 STARTING_UP = (
     "PreflightPending", "PreflightRunning", "PreflightLost", "NoEngines", "Progressing", "NoRevision",
@@ -18,7 +22,7 @@ def new_events(before: Object, after: Object, revision: str | None) -> list[tupl
     A Warning asks a person to act. revision: the spec's; None if the spec is invalid.
     """
     old, new = conditions_by_type(before), conditions_by_type(after)
-    found = [*_of_stalling(old, new), *_of_readiness(old, new)]
+    found = [*_of_stalling(old, new), *_of_readiness(old, new), *_of_engines(old, new)]
     found += rollout_events(before.get("rollout") or {}, after.get("rollout") or {}, revision)
     found += _of_scaling(before.get("scaling") or {}, after.get("scaling") or {})
     return found
@@ -47,6 +51,15 @@ def _of_readiness(old: Object, new: Object) -> Iterator[tuple[str, str, str]]:
     is_rolling = new.get("Reconciling", {}).get("status") == "True"
     is_well = ready["status"] == "True" or (is_rolling and ready["reason"] in STARTING_UP)
     yield "Normal" if is_well else "Warning", ready["reason"], ready["message"]
+
+
+def _of_engines(old: Object, new: Object) -> Iterator[tuple[str, str, str]]:
+    """Events of engines that ended while others answer requests."""
+    workload = new.get("WorkloadReady", {})
+    if workload.get("reason") not in ENDED or not _is_changed("WorkloadReady", old, new):
+        return
+    if workload["reason"] != new.get("Ready", {}).get("reason"):
+        yield "Warning", workload["reason"], workload["message"]
 
 
 def _of_scaling(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:

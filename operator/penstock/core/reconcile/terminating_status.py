@@ -3,7 +3,7 @@
 from penstock.core.formats.conditions import conditions_by_type
 from penstock.core.observed.children import ObservedState
 from penstock.core.reconcile.condition_types import Condition
-from penstock.core.reconcile.conditions import traffic_available
+from penstock.core.reconcile.engine_conditions import traffic_available
 from penstock.core.reconcile.status import as_objects, replica_counts
 from penstock.core.spec.service import Object, ServiceSpec
 

@@ -21,6 +21,7 @@ from penstock.core.routing.traffic_split import Share
 from penstock.core.spec.service import CONTROL, ServiceSpec
 
 READY = ("True", "EnginesReady", f"revision {OLD} has the engines it needs")
+LOST = pod("lost", ready=False, phase="Failed", lost="Evicted: too much")
 TROUBLED = {name: pod(name, ready=False, trouble=(name, f"of {name}")) for name in "abc"}
 
 
@@ -40,14 +41,37 @@ TROUBLED = {name: pod(name, ready=False, trouble=(name, f"of {name}")) for name 
         (observed_with(deployment(3), pod("a"), pod("b")), READY),
         (observed_with(deployment(1), pod("a")), READY),
         (observed_with(deployment(0)), ("False", "Progressing", "0 of 0 engines are ready")),
-        # The first by name of those that cannot go on, unless one is ready.
+        # The first by name of those that cannot go on.
         (
             observed_with(deployment(3), TROUBLED["c"], pod("a", ready=False), TROUBLED["b"]),
             ("False", "b", "of b"),
         ),
         (
             observed_with(deployment(3), TROUBLED["a"], pod("b")),
-            ("False", "Progressing", "1 of 3 engines are ready"),
+            ("False", "a", "1 of 3 engines are ready; of a"),
+        ),
+        (observed_with(deployment(3), TROUBLED["a"], pod("b"), pod("c")), READY),
+        # An engine that was lost, unless more is known of the others.
+        (
+            observed_with(deployment(3), pod("a"), LOST, pod("b", ready=False)),
+            (
+                "False",
+                "EngineLost",
+                "1 of 3 engines are ready; lost was lost and is replaced: Evicted: too much",
+            ),
+        ),
+        (observed_with(deployment(3), LOST, TROUBLED["b"]), ("False", "b", "of b")),
+        (
+            observed_with(deployment(3, ("FailedCreate", "a quota")), LOST),
+            ("False", "FailedCreate", "a quota"),
+        ),
+        (
+            observed_with(deployment(), replace(LOST, lost="")),
+            ("False", "Progressing", "0 of 1 engines are ready"),
+        ),
+        (
+            observed_with(deployment(), replace(LOST, revision=NEW)),
+            ("False", "Progressing", "0 of 1 engines are ready"),
         ),
         # A Deployment that cannot make pods, of whichever variant.
         (

@@ -1,0 +1,83 @@
+"""Computes the conditions on a service's engines: WorkloadReady and TrafficAvailable."""
+
+from collections.abc import Iterable
+
+from penstock.core.observed.children import ObservedState
+from penstock.core.observed.pods import ObservedPod
+from penstock.core.reconcile.condition_types import (
+    ENGINE_LOST,
+    SCALED_TO_ZERO,
+    Condition,
+    Truth,
+)
+from penstock.core.reconcile.missing_objects import with_advice
+from penstock.core.routing.traffic_split import Share
+from penstock.core.spec.service import ServiceSpec
+
+
+def workload_ready(spec: ServiceSpec, observed: ObservedState, revision: str) -> Condition:
+    """The condition WorkloadReady of a revision."""
+
+    def condition(status: Truth, reason: str, message: str) -> Condition:
+        return Condition("WorkloadReady", status, reason, message)
+
+    if revision in observed.refusals:
+        return condition("False", *observed.refusals[revision])
+    if _is_scaled_to_zero(spec):
+        return condition("True", SCALED_TO_ZERO, "spec.replicas is 0: no engine is wanted")
+    if observed.deployment(revision) is None:
+        return condition("False", "NoEngines", f"revision {revision} has no engines yet")
+    num_ready, wanted = observed.ready(revision), observed.replicas(revision)
+    if num_ready >= min(wanted, spec.scaling.min_replicas) and num_ready > 0:
+        return condition("True", "EnginesReady", f"revision {revision} has the engines it needs")
+    count = f"{num_ready} of {wanted} engines are ready"
+    trouble = _trouble(observed, revision)
+    if trouble is None:
+        return condition("False", "Progressing", count)
+    reason, message = trouble
+    return condition("False", reason, f"{count}; {message}" if num_ready else message)
+
+
+def _trouble(observed: ObservedState, revision: str) -> tuple[str, str] | None:
+    """(reason, message) of what keeps engines from becoming ready; None if nothing is known to.
+
+    The first failing pod by name precedes a Deployment that cannot make pods, and both an engine that was
+    lost: its successor may have a trouble of its own.
+    """
+    for pod in sorted(observed.serving(revision), key=_by_name):
+        if pod.trouble is not None and not pod.is_ready:
+            return with_advice(pod.trouble)
+    for each in observed.deployments_of(revision).values():
+        if each.trouble is not None:
+            return each.trouble
+    for pod in observed.ended_engines():
+        if pod.revision == revision and pod.lost:
+            return ENGINE_LOST, f"{pod.name} was lost and is replaced: {pod.lost}"
+    return None
+
+
+def _by_name(pod: ObservedPod) -> str:
+    return pod.name
+
+
+def _is_scaled_to_zero(spec: ServiceSpec) -> bool:
+    return spec.scaling.mode == "External" and spec.external_replicas == 0
+
+
+def traffic_available(
+    spec: ServiceSpec, observed: ObservedState, shares: Iterable[Share]
+) -> Condition:
+    """The condition TrafficAvailable. shares: of the traffic."""
+    revisions = sorted({share.side.revision for share in shares})
+    if not revisions:
+        return Condition("TrafficAvailable", "False", "NoRevision", "no revision can serve yet")
+    is_one, named = len(revisions) == 1, " and ".join(revisions)
+    named = f"revision {named}" if is_one else f"revisions {named}"
+    if any(observed.ready(revision) for revision in revisions):
+        verb = "receives" if is_one else "receive"
+        return Condition("TrafficAvailable", "True", "Serving", f"{named} {verb} traffic")
+    if _is_scaled_to_zero(spec):
+        message = "spec.replicas is 0: no engine answers requests"
+        return Condition("TrafficAvailable", "False", SCALED_TO_ZERO, message)
+    message = f"no engine of {named} is ready"
+    return Condition("TrafficAvailable", "False", "NoEngineReady", message)
