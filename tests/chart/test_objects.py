@@ -150,6 +150,19 @@ def test_egress_to_the_api_server_can_be_restricted() -> None:
     assert rule(VALUE_SETS["api_server"])["to"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
 
 
+def test_egress_to_dns_servers_can_be_restricted() -> None:
+    def rule(values: dict[str, Any], name: str) -> Any:
+        return objects(values)["NetworkPolicy", name]["spec"]["egress"][0]
+
+    restricted = VALUE_SETS["api_server"]
+    for name in (OPERATOR, GATEWAY):
+        assert "to" not in rule({}, name)
+        assert rule(restricted, name) == {
+            "ports": [{"port": 1053, "protocol": "UDP"}, {"port": 1053, "protocol": "TCP"}],
+            "to": restricted["networkPolicy"]["dnsTo"],
+        }
+
+
 def test_a_gateway_on_the_nodes_network_finds_services_by_name() -> None:
     def pod(values: dict[str, Any]) -> Any:
         return objects(values)["Deployment", GATEWAY]["spec"]["template"]["spec"]
@@ -200,7 +213,7 @@ def test_tracing_sets_the_variables_of_opentelemetry() -> None:
 
 def ports_to_anybody(values: dict[str, Any], name: str) -> set[int]:
     """Ports at which a component may connect to any peer, but for DNS and the API server."""
-    always = {53, 443, 6443, 8443, 16443}
+    always = {53, 5353, 443, 6443, 8443, 16443}
     rules = objects(values)["NetworkPolicy", name]["spec"]["egress"]
     return {each["port"] for rule in rules if "to" not in rule for each in rule["ports"]} - always
 

@@ -85,7 +85,13 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         "networkPolicy": {"prometheusPorts": [9092]},
     },
     "prometheus_url": {"operator": {"prometheus": {"url": "http://prometheus:9090"}}},
-    "api_server": {"networkPolicy": {"apiServerTo": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]}},
+    "api_server": {
+        "networkPolicy": {
+            "apiServerTo": [{"ipBlock": {"cidr": "10.0.0.1/32"}}],
+            "dnsTo": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}],
+            "dnsPorts": [1053],
+        }
+    },
     "peers": {
         "networkPolicy": {
             "gatewayFrom": [{"namespaceSelector": {"matchLabels": {"ingress": "yes"}}}],

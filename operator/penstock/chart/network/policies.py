@@ -2,7 +2,8 @@
 
 from penstock.chart.names import GATEWAY, OPERATOR, OPERATOR_PORT, labels, selector
 from penstock.chart.tree import ITEM, ForEach, If, PortOf, ReleaseNamespace, Tree, Value, optional
-from penstock.core.spec.service import ENGINE_PORT, ROLE_LABEL, SERVE, Object
+from penstock.core.manifests.network import role_labels
+from penstock.core.spec.service import ENGINE_PORT, SERVE, Object
 
 
 def network_policies() -> list[Tree]:
@@ -63,7 +64,14 @@ def _policy(name: str, ingress: list[Tree], egress: list[Tree]) -> Object:
         {"matchLabels": {"kubernetes.io/metadata.name": Value("watchNamespace")}},
         {},
     )
-    engines = {"podSelector": {"matchLabels": {ROLE_LABEL: SERVE}}, "namespaceSelector": namespaces}
+    engines = {
+        "podSelector": {"matchLabels": role_labels(SERVE)},
+        "namespaceSelector": namespaces,
+    }
+    dns = [
+        ForEach("networkPolicy.dnsPorts", {"port": Value(ITEM), "protocol": protocol})
+        for protocol in ("UDP", "TCP")
+    ]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -73,7 +81,7 @@ def _policy(name: str, ingress: list[Tree], egress: list[Tree]) -> Object:
             "policyTypes": ["Ingress", "Egress"],
             "ingress": ingress,
             "egress": [
-                {"ports": [{"port": 53, "protocol": "UDP"}, _port(53)]},
+                {"ports": dns, "to": optional("networkPolicy.dnsTo")},
                 {
                     "ports": [ForEach("networkPolicy.apiServerPorts", _port(Value(ITEM)))],
                     "to": optional("networkPolicy.apiServerTo"),

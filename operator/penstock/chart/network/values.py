@@ -45,6 +45,11 @@ class NetworkPolicy(ValuesModel):
     api_server_to: list[Peer] = Field(default=[])
     """Addresses of the API server, as in a NetworkPolicy's `to`, before and after address translation. Empty:
     any address, at these ports."""
+    dns_ports: list[Port] = Field(default=[53, 5353], min_length=1)
+    """Ports of the DNS servers, before and after address translation: pods of OpenShift's listen on 5353."""
+    dns_to: list[Peer] = Field(default=[])
+    """DNS servers, as in a NetworkPolicy's `to`: kube-dns by its labels, or the address of a cache on the
+    node (`ipBlock`). Empty: any address, at dnsPorts."""
     prometheus_ports: list[Port] = Field(default=[443, 9090], min_length=1)
     """Further ports of the servers in operator.metricsHosts and operator.prometheus, such as those after
     address translation."""

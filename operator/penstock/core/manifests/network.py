@@ -21,7 +21,7 @@ def engines_policy(namespace: str, peers: Sequence[Object]) -> Object:
     An engine authenticates nobody. Probes come from the node, which policies do not restrict. Policies add
     up: users may allow more with one of their own.
     """
-    evaluations = {"podSelector": {"matchLabels": _managed(EVALUATION)}}
+    evaluations = {"podSelector": {"matchLabels": role_labels(EVALUATION)}}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -31,7 +31,7 @@ def engines_policy(namespace: str, peers: Sequence[Object]) -> Object:
             "labels": {MANAGED_LABEL: MANAGED_BY},
         },
         "spec": {
-            "podSelector": {"matchLabels": _managed(SERVE)},
+            "podSelector": {"matchLabels": role_labels(SERVE)},
             "policyTypes": ["Ingress"],
             "ingress": [
                 {
@@ -43,5 +43,6 @@ def engines_policy(namespace: str, peers: Sequence[Object]) -> Object:
     }
 
 
-def _managed(role: str) -> dict[str, str]:
+def role_labels(role: str) -> dict[str, str]:
+    """Labels that the pods of a role have, whichever service they belong to."""
     return {MANAGED_LABEL: MANAGED_BY, ROLE_LABEL: role}
