@@ -7,6 +7,7 @@ import typer
 
 from penstock.api.conversion.settings import SETTINGS
 from penstock.api.generation import docgen
+from penstock.chart.connections import page as connections
 from penstock.chart.values import values_yaml
 from penstock.cli.generated import package_page
 from penstock.cli.generated.write_or_check import write_or_check
@@ -26,6 +27,7 @@ def command(
         **docgen.files(),
         "rollout-phases.md": phase_reference.page(),
         "chart-values.md": values_yaml.page(),
+        "connections.md": connections.page(),
         "conditions.md": condition_types.page(),
         "engine-settings.md": engine_settings.page(SETTINGS),
         "metrics.md": metrics.page(),

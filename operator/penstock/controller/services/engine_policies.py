@@ -37,7 +37,8 @@ class EnginePolicies:
         restarted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kube = kube
-        self._peers = None if settings.engines_from is None else _peers(settings)
+        further = settings.engines_from
+        self._peers = None if further is None else engine_peers(settings.namespace, further)
         self._services = services
         self._failures = failures
         self._policies = Informer(
@@ -86,11 +87,11 @@ class EnginePolicies:
             await self._kube.delete(NETWORK_POLICIES, namespace, ENGINES_POLICY_NAME, uid=uid)
 
 
-def _peers(settings: Settings) -> Sequence[Object]:
-    """Gateways and operators of this installation, and the configured peers."""
-    home = {"matchLabels": {"kubernetes.io/metadata.name": settings.namespace}}
+def engine_peers(namespace: str, further: Sequence[Object]) -> Sequence[Object]:
+    """Peers that may connect to engines: gateways and operators of a namespace, and further ones."""
+    home = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     own = [
         {"namespaceSelector": home, "podSelector": {"matchLabels": selector(name)}}
         for name in (GATEWAY, OPERATOR)
     ]
-    return [*own, *(settings.engines_from or ())]
+    return [*own, *further]

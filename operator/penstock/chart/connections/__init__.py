@@ -1,0 +1,1 @@
+"""Connections that the NetworkPolicies allow: one table for documentation, tests and measurements."""

@@ -1,0 +1,87 @@
+"""Reference page of the connections that NetworkPolicies allow."""
+
+from collections.abc import Collection, Iterable
+
+import yaml
+
+from penstock.chart.connections.matrix import DESTINATIONS, RESTRICTED, SOURCES, Connection
+from penstock.chart.connections.variants import VARIANTS, engine_egress_policy
+
+_INTRODUCTION = """\
+# Connections
+
+Generated from `operator/penstock/chart/connections` by `penstock docs`; do not edit.
+`make real-node` makes each of these connections on a cluster whose network plugin enforces NetworkPolicies.
+
+An installation with default values allows these connections, and denies the others:
+"""
+
+_NOTES = """\
+- Policies decide by address and port: who reaches port 8000 of an engine can send requests to it, load and
+  unload adapters, and read its metrics.
+- Within a namespace, labels prove nothing. Who may create pods or services in the namespace of a service can
+  connect to its engines, as an evaluation Job does. The same labels in another namespace have no effect.
+- Policies do not restrict what comes from the node that a pod runs on, as its probes do, and so no pod of
+  that node with `hostNetwork: true`. Network plugins differ in what they do with other nodes; this table is
+  for those that treat them as hosts outside of the cluster.
+- "Another host" is any address, also on the internet.
+- With `gateway.hostNetwork` a gateway has its node's address. Most network plugins then restrict neither what
+  it connects to nor who connects to its ports, also to that with metrics of all namespaces. A firewall of the
+  nodes has to.
+
+## Values that change this
+
+The values are below `networkPolicy`.
+"""
+
+_ENGINES = """
+## A policy for what engines connect to
+
+Penstock's engine reads models from volumes. It connects to nothing but, with `spec.tracing`, the collector of
+traces and a DNS server. A custom runtime may download models, and needs more for it. So Penstock leaves the
+egress of engines open. This policy closes it; add a rule for each host that they need:
+"""
+
+
+def page() -> str:
+    """The Markdown reference page."""
+    columns = [each.text for each in DESTINATIONS.values()]
+    rows = [
+        [source.text, *("yes" if name in source.reached else "" for name in DESTINATIONS)]
+        for source in SOURCES.values()
+    ]
+    changes = [
+        [variant.text, _connections(variant.opened), _connections(variant.closed)]
+        for variant in VARIANTS.values()
+    ]
+    policy = yaml.safe_dump(engine_egress_policy("team-a"), sort_keys=False)
+    return "\n".join(
+        [
+            _INTRODUCTION,
+            *_table(["from \\ to", *columns], rows),
+            "",
+            _NOTES,
+            *_table(["value", "allows too", "denies too"], changes),
+            _ENGINES,
+            f"```yaml\n{policy}```\n",
+        ]
+    )
+
+
+def _table(columns: list[str], rows: Iterable[list[str]]) -> list[str]:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _connections(found: Collection[Connection]) -> str:
+    """Names of connections, those of a destination together, in the order of the first table."""
+    parts = []
+    for name, destination in DESTINATIONS.items():
+        sources = [key for key in SOURCES if (key, name) in found]
+        others = [
+            key for key in SOURCES if key not in RESTRICTED and name not in SOURCES[key].reached
+        ]
+        texts = ["all others"] if sources == others else [SOURCES[key].text for key in sources]
+        if sources:
+            parts.append(f"**{destination.text}** from: {'; '.join(texts)}")
+    return "<br>".join(parts)
