@@ -21,11 +21,19 @@ NOT_IMPORTED = $(shell grep -rlE --include='*.py' '^pytestmark = .*mark\.(cluste
 
 # Variables of `make images`. BUILD_FLAGS: for both builds. ENGINE_BUILD_FLAGS: for that of the engine's image only.
 # TAG_SUFFIX: after the version in the tags, such as -arm64.
+# SOURCE: address of the source code, for a label of the images.
 REGISTRY ?= localhost
-CONTAINER_TOOL ?= $(notdir $(shell command -v podman || command -v docker))
+CONTAINER_TOOL ?= $(notdir $(shell command -v podman || command -v docker || command -v buildah))
 BUILD_FLAGS ?=
 ENGINE_BUILD_FLAGS ?=
 TAG_SUFFIX ?=
+SOURCE ?=
+# The commit and its time, not that of the build: two builds of a commit have the same labels.
+REVISION = $(shell git describe --match=- --always --abbrev=40 --dirty 2>/dev/null)
+CREATED = $(shell git log -1 --format=%cI 2>/dev/null)
+LABELS = $(if $(REVISION),--label org.opencontainers.image.revision=$(REVISION)) \
+  $(if $(CREATED),--label org.opencontainers.image.created=$(CREATED)) \
+  $(if $(SOURCE),--label org.opencontainers.image.source=$(SOURCE))
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 # Of `make test` on two cores: two more workers compute while tests of the others wait.
@@ -81,12 +89,12 @@ figures: install        ## draw docs/assets again, some 40 minutes; TRACES: the 
 	  penstock oracle --plot docs/assets/frontier.png
 	$(BIN)/python -m benchmarks.cluster.dashboards
 
-images:                 ## build REGISTRY/penstock and REGISTRY/penstock-engine, with podman or docker
-	@test -n "$(CONTAINER_TOOL)" || { echo "make images needs podman or docker on PATH" >&2; exit 1; }
-	$(CONTAINER_TOOL) build $(BUILD_FLAGS) --file operator/Containerfile --build-arg VERSION=$(VERSION) \
+images:                 ## build REGISTRY/penstock and REGISTRY/penstock-engine, with podman, docker or buildah
+	@test -n "$(CONTAINER_TOOL)" || { echo "make images needs podman, docker or buildah on PATH" >&2; exit 1; }
+	$(CONTAINER_TOOL) build $(LABELS) $(BUILD_FLAGS) --file operator/Containerfile --build-arg VERSION=$(VERSION) \
 	  --tag $(REGISTRY)/penstock:$(VERSION)$(TAG_SUFFIX) .
-	$(CONTAINER_TOOL) build $(BUILD_FLAGS) $(ENGINE_BUILD_FLAGS) --file engine/Containerfile --build-arg VERSION=$(VERSION) \
-	  --tag $(REGISTRY)/penstock-engine:$(VERSION)$(TAG_SUFFIX) .
+	$(CONTAINER_TOOL) build $(LABELS) $(BUILD_FLAGS) $(ENGINE_BUILD_FLAGS) --file engine/Containerfile \
+	  --build-arg VERSION=$(VERSION) --tag $(REGISTRY)/penstock-engine:$(VERSION)$(TAG_SUFFIX) .
 
 dist: install           ## wheel, source archive, packed chart (with helm) and CRDs in dist/
 	rm -rf dist

@@ -99,6 +99,14 @@ def test_operator_and_gateway_run(control_plane: BuiltImage) -> None:
         assert "--log-level" in control_plane.run("penstock", component, "run", "--help")
 
 
+def test_the_control_plane_imports_what_it_runs(control_plane: BuiltImage) -> None:
+    control_plane.run(
+        "python", "-c",
+        "import penstock.controller.leader, penstock.gateway.app\n"
+        "from kubernetes.aio.client import AuthenticationV1Api, CoordinationV1Api",
+    )  # fmt: skip
+
+
 def test_the_control_plane_has_neither_torch_nor_tools(control_plane: BuiltImage) -> None:
     names = installed(control_plane)
     assert {"penstock", "kopf", "uvicorn"} <= names

@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from kubernetes.aio.leaderelection.resourcelock import leaselock
 from tests.images.containerfile import Stage, read_stages
 
 from penstock.chart.version import VERSION
@@ -129,7 +130,39 @@ def test_tags_can_have_a_suffix(tmp_path: Path) -> None:
 def test_make_names_the_missing_program(tmp_path: Path) -> None:
     done = make_images(tmp_path, "CONTAINER_TOOL=")
     assert done.returncode != 0
-    assert "make images needs podman or docker on PATH" in done.stderr
+    assert "make images needs podman, docker or buildah on PATH" in done.stderr
+
+
+def test_make_labels_the_commit(tmp_path: Path) -> None:
+    """Time and revision are the commit's, so that two builds of it have the same labels."""
+    (tmp_path / "podman").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "podman").chmod(0o755)
+    done = make_images(tmp_path, "SOURCE=https://code.example/penstock")
+    labels = [line for line in done.stdout.splitlines() if line.startswith("org.opencontainers")]
+    commit, time = subprocess.run(
+        ["git", "log", "-1", "--format=%H %cI"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    expected = [
+        f"org.opencontainers.image.revision={commit}",
+        f"org.opencontainers.image.created={time}",
+        "org.opencontainers.image.source=https://code.example/penstock",
+    ]
+    assert [each.removesuffix("-dirty") for each in labels] == expected * len(FILES)
+
+
+def test_the_control_plane_keeps_the_api_clients_that_it_uses() -> None:
+    """Its build removes the classes of the Kubernetes clients that nothing uses."""
+    (removal,) = [step for step in stages(FILES[0])[0].texts("RUN") if step.startswith("find")]
+    kept = re.findall(r"! -path '\*/aio/\*/(\w+)_api\.\*'", removal)
+    sources = [*(ROOT / "operator").rglob("*.py"), Path(leaselock.__file__)]
+    found = {
+        name for path in sources for name in re.findall(r"client\.(\w+)Api\b", path.read_text())
+    }
+    assert {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in found} == set(kept)
 
 
 def test_the_control_plane_has_no_torch() -> None:
