@@ -96,7 +96,7 @@ def resident_bytes(statm: Path = Path("/proc/self/statm")) -> int:
 
 
 class GpuReading(NamedTuple):
-    """State of one GPU. utilization: 0 to 1; None without NVML."""
+    """State of one GPU. utilization: 0 to 1; None where NVML cannot be read."""
 
     used_bytes: int
     total_bytes: int
@@ -104,26 +104,37 @@ class GpuReading(NamedTuple):
 
 
 def gpu_readings(num_gpus: int) -> list[GpuReading]:
-    """Reads the first GPUs; without NVML (the package nvidia-ml-py) only the first one.
+    """Reads the first GPUs; only the memory of the first one where NVML cannot be read.
 
-    Memory of a further GPU would take a CUDA context on it in this process, which is memory itself.
+    NVML takes the package nvidia-ml-py and the driver's library, and does not read MIG devices. Without it,
+    memory of a further GPU would take a CUDA context on it in this process, which is memory itself.
     """
     if not num_gpus:
         return []
     import torch
 
-    has_nvml = find_spec("pynvml") is not None
-    found = []
-    for index in range(num_gpus if has_nvml else 1):
-        if has_nvml:
-            total_bytes = torch.cuda.get_device_properties(index).total_memory
-            used_bytes = torch.cuda.device_memory_used(index)
-            utilization = torch.cuda.utilization(index) / 100
-            found.append(GpuReading(used_bytes, total_bytes, utilization))
-        else:
-            free_bytes, total_bytes = torch.cuda.mem_get_info(index)
-            found.append(GpuReading(total_bytes - free_bytes, total_bytes, None))
-    return found
+    try:
+        return [_nvml_reading(index) for index in range(num_gpus)]
+    except _nvml_errors():
+        free_bytes, total_bytes = torch.cuda.mem_get_info(0)
+        return [GpuReading(total_bytes - free_bytes, total_bytes, None)]
+
+
+def _nvml_reading(index: int) -> GpuReading:
+    import torch
+
+    total_bytes = torch.cuda.get_device_properties(index).total_memory
+    utilization = torch.cuda.utilization(index) / 100
+    return GpuReading(torch.cuda.device_memory_used(index), total_bytes, utilization)
+
+
+def _nvml_errors() -> tuple[type[Exception], ...]:
+    """Errors of torch's reads of NVML. torch raises the first two where it finds no package or device."""
+    if find_spec("pynvml") is None:
+        return (ModuleNotFoundError, RuntimeError)
+    from pynvml import NVMLError
+
+    return (ModuleNotFoundError, RuntimeError, NVMLError)
 
 
 class DeviceMemory(NamedTuple):

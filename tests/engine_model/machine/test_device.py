@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 import torch
 
@@ -144,16 +145,29 @@ def test_the_gpu_with_the_least_usable_memory_counts(monkeypatch: pytest.MonkeyP
     assert device_memory("cpu", utilization=0.9) == DeviceMemory(memory_limit_bytes())
 
 
-@pytest.mark.parametrize("has_nvml", [True, False])
-def test_gpu_readings(monkeypatch: pytest.MonkeyPatch, has_nvml: bool) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        None,
+        ModuleNotFoundError("nvidia-ml-py does not seem to be installed"),
+        RuntimeError("device 0 is not visible (CUDA_VISIBLE_DEVICES=[])"),
+        pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED),
+    ],
+)
+def test_gpu_readings(monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> None:
     """All GPUs are read with NVML; without it only the one on which this process has a context."""
     cuda = torch.cuda
     properties = SimpleNamespace(total_memory=80)
-    monkeypatch.setattr(device, "find_spec", lambda _: object() if has_nvml else None)
+
+    def utilization(_: int) -> int:
+        if error:
+            raise error
+        return 25
+
     monkeypatch.setattr(cuda, "get_device_properties", lambda _: properties)
     monkeypatch.setattr(cuda, "device_memory_used", lambda index: 10 * (index + 1))
-    monkeypatch.setattr(cuda, "utilization", lambda _: 25)
+    monkeypatch.setattr(cuda, "utilization", utilization)
     monkeypatch.setattr(cuda, "mem_get_info", lambda _: (70, 80))
     both = [device.GpuReading(10, 80, 0.25), device.GpuReading(20, 80, 0.25)]
-    assert device.gpu_readings(2) == (both if has_nvml else [device.GpuReading(10, 80, None)])
+    assert device.gpu_readings(2) == ([device.GpuReading(10, 80, None)] if error else both)
     assert device.gpu_readings(0) == []
