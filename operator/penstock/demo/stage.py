@@ -53,20 +53,25 @@ class View:
 
 
 class Stage:
-    """A running cluster with Penstock, and its API clients."""
+    """A running cluster with Penstock, and its API clients.
 
-    def __init__(self, cluster: Cluster, kube: Kube) -> None:
+    namespace: of objects and commands that name none; None: default, and others can be named too.
+    """
+
+    def __init__(self, cluster: Cluster, kube: Kube, namespace: str | None = None) -> None:
         self.cluster = cluster
         self.kube = kube
-        self.kubectl = Kubectl(ensure_binaries(lambda _: None)["kubectl"], cluster.kubeconfig)
+        self.namespace = namespace or "default"
+        program = ensure_binaries(lambda _: None)["kubectl"]
+        self.kubectl = Kubectl(program, cluster.kubeconfig, namespace)
         self._scraper = Scraper(steady)
 
     async def close(self) -> None:
         await self._scraper.close()
 
-    def mount_models(self, folder: Path, namespace: str = "default") -> None:
+    def mount_models(self, folder: Path, namespace: str | None = None) -> None:
         """Apply the claim `models` on a folder of this machine."""
-        self.mount(models_claim(folder, namespace))
+        self.mount(models_claim(folder, namespace or self.namespace))
 
     def mount(self, claim: Sequence[Object]) -> None:
         """Apply a claim and its volume."""
@@ -79,37 +84,40 @@ class Stage:
         self.kubectl("apply", *into, "-f", "-", stdin=json.dumps(whole))
 
     def patch(
-        self, name: str, spec: Object, *, kind: str = "psvc", namespace: str = "default"
+        self, name: str, spec: Object, *, kind: str = "psvc", namespace: str | None = None
     ) -> None:
         """Merge fields into the spec of a service, or of an object of another kind."""
         body = json.dumps({"spec": spec})
-        self.kubectl("patch", kind, name, "-n", namespace, "--type=merge", "-p", body)
+        into = ("-n", namespace or self.namespace)
+        self.kubectl("patch", kind, name, *into, "--type=merge", "-p", body)
 
-    async def rollout(self, *arguments: str) -> tuple[int, str]:
-        """Run `kubectl penstock rollout`. Returns its exit code and output.
+    async def rollout(self, command: str, *arguments: str) -> tuple[int, str]:
+        """Run `kubectl penstock rollout COMMAND`. Returns its exit code and output.
 
         Raises TimeoutError after three minutes.
         """
         process = await asyncio.create_subprocess_exec(
-            Path(sys.executable).with_name("kubectl-penstock"), "rollout", *arguments,
+            Path(sys.executable).with_name("kubectl-penstock"), "rollout", command,
+            "-n", self.namespace, *arguments,
             env=os.environ | {"KUBECONFIG": str(self.cluster.kubeconfig), "COLUMNS": "200"},
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         out, _ = await asyncio.wait_for(process.communicate(), 180)
         return process.returncode or 0, out.decode()
 
-    async def view(self, name: str, namespace: str = "default") -> View:
+    async def view(self, name: str, namespace: str | None = None) -> View:
         """Read the state of a service. Raises NotFound if it does not exist."""
+        namespace = namespace or self.namespace
         service = await self.kube.get(INFERENCE_SERVICES, namespace, name)
         selector = f"{SERVICE_LABEL}={name},{ROLE_LABEL}={SERVE}"
         pods, _ = await self.kube.list(PODS, namespace, labelSelector=selector)
         return View(service.get("status", {}), tuple(ObservedPod.of(pod) for pod in pods))
 
     async def kv_usage(self, view: View) -> float | None:
-        """Read the mean KV use of the ready engines in the namespace default; None if none answers."""
+        """Read the mean KV use of the ready engines of a view; None if none answers."""
         found = await asyncio.gather(
             *(
-                self._scraper.read("default", pod.name, host_port(pod.address, ENGINE_PORT))
+                self._scraper.read(self.namespace, pod.name, host_port(pod.address, ENGINE_PORT))
                 for pod in view.pods
                 if pod.is_ready
             )
@@ -120,7 +128,7 @@ class Stage:
     async def wait_until(
         self,
         done: Callable[[View], bool], name: str,
-        *, within_s: float, what: str, namespace: str = "default",
+        *, within_s: float, what: str, namespace: str | None = None,
     ) -> float:  # fmt: skip
         """Wait until `done` returns true, and return the seconds. Raises TimeoutError that names `what`."""
         started_s = monotonic()
@@ -135,7 +143,7 @@ class Stage:
         return monotonic() - started_s
 
     async def wait_until_ready(
-        self, name: str, *, within_s: float, namespace: str = "default"
+        self, name: str, *, within_s: float, namespace: str | None = None
     ) -> float:
         """Wait until a service has the condition Ready, and return the seconds. Raises TimeoutError."""
         return await self.wait_until(
@@ -144,7 +152,7 @@ class Stage:
         )  # fmt: skip
 
     async def wait_for_reason(
-        self, name: str, reason: str, *, kind: str = "Ready", within_s: float, namespace: str = "default"
+        self, name: str, reason: str, *, kind: str = "Ready", within_s: float, namespace: str | None = None
     ) -> float:  # fmt: skip
         """Wait until a condition has this reason, and return the seconds. Raises TimeoutError."""
         return await self.wait_until(
@@ -162,7 +170,7 @@ class Stage:
         return rollout
 
     async def wait_for_engines(
-        self, name: str, number: int, *, within_s: float, namespace: str = "default"
+        self, name: str, number: int, *, within_s: float, namespace: str | None = None
     ) -> float:
         """Wait until so many engines of a service are ready, and return the seconds. Raises TimeoutError."""
         return await self.wait_until(
@@ -170,8 +178,9 @@ class Stage:
             name, within_s=within_s, what=f"{number} engines of {name}", namespace=namespace,
         )  # fmt: skip
 
-    async def remains(self, name: str, namespace: str = "default") -> list[str]:
+    async def remains(self, name: str, namespace: str | None = None) -> list[str]:
         """List what exists of a service: the object, its finalizers and its children."""
+        namespace = namespace or self.namespace
         left = []
         try:
             service = await self.kube.get(INFERENCE_SERVICES, namespace, name)

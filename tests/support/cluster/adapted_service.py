@@ -87,7 +87,10 @@ class AdaptedService:
         """The copies in memory as the ready engines list them."""
         engines = await self._addresses()
         lists = await asyncio.gather(
-            *(self._engines.list("default", address, self._runtime) for address in engines.values())
+            *(
+                self._engines.list(self.stage.namespace, address, self._runtime)
+                for address in engines.values()
+            )
         )
         found: set[tuple[str, str]] = set()
         for pod, listed in zip(engines, lists, strict=True):
@@ -118,7 +121,7 @@ class AdaptedService:
         return frozenset(found)
 
     async def statuses(self) -> Mapping[str, Object]:
-        bodies, _ = await self.stage.kube.list(LORA_ADAPTERS, "default")
+        bodies, _ = await self.stage.kube.list(LORA_ADAPTERS, self.stage.namespace)
         return {each["metadata"]["name"]: each.get("status", {}) for each in bodies}
 
     async def wait_for(self, name: str, within_s: float = 30, **reasons: str) -> Object:
@@ -200,8 +203,9 @@ class AdaptedService:
         self.stage.kubectl("delete", "pod", "-n", NAMESPACE, "-l", selector, "--wait")
 
         async def is_placed() -> bool:
+            service = f"{self.stage.namespace}/{NAME}"
             try:
-                await placement(self.stage.kube, NAMESPACE, LEASE_NAME, f"default/{NAME}")
+                await placement(self.stage.kube, NAMESPACE, LEASE_NAME, service)
             except KubeError:
                 return False
             return True
