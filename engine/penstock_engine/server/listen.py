@@ -11,6 +11,7 @@ from functools import partial
 import uvicorn
 
 from penstock_engine.http.connections_by_address import ConnectionsByAddress
+from penstock_engine.http.loopback import add_loopback_listener
 from penstock_engine.http.open_files import allow_open_files
 from penstock_engine.http.protocol import IDLE_CONNECTION_S, BoundedProtocol
 from penstock_engine.server.app import build_app
@@ -42,8 +43,11 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self.started:
-            self._on_listening()
+        if not self.started:
+            return
+        if self.config.uds is None:
+            await add_loopback_listener(self)
+        self._on_listening()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

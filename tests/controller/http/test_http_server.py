@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from penstock.clients.metrics.http_server import MAX_CONNECTIONS, serving
 from penstock.controller.http.placements import Placements
 from penstock.controller.http.recorder import Recorder
@@ -54,3 +56,12 @@ async def test_open_requests_are_cut_off_at_the_end(monkeypatch):
     async with asyncio.timeout(10):
         assert await reader.read() == b""
     writer.close()
+
+
+async def test_port_forward_reaches_the_server_of_a_pod(monkeypatch):
+    """kubectl connects to the pod's loopback address, where 127.0.0.4 stands in for the pod's."""
+    monkeypatch.setattr("penstock_engine.http.loopback.loopback_beside", lambda _: "127.0.0.1")
+    async with OperatorEndpoints().serve("127.0.0.4", 0, Recorder(), Placements()) as port:
+        assert (await probe(port, CLIENT)).endswith(b"\r\n\r\nok")
+    with pytest.raises(ConnectionRefusedError):
+        await connect(port, CLIENT)

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
 from penstock_engine.http.connections_by_address import ConnectionsByAddress
+from penstock_engine.http.loopback import listen_on_loopback
 from penstock_engine.http.protocol import IDLE_CONNECTION_S, BoundedProtocol
 
 # Bound on open connections. Kubelet, Prometheus and the API server, which relays commands, have a few each.
@@ -47,10 +48,12 @@ async def serving(app: ASGIApp, host: str, port: int) -> AsyncIterator[int]:
         client_stall_timeout_s=CLIENT_STALL_TIMEOUT_S,
     )
     server = await asyncio.get_running_loop().create_server(protocol, host, port)
+    servers = [server, *await listen_on_loopback(protocol, host, server)]
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
-        server.close()
+        for each in servers:
+            each.close()
         await _close(state)
 
 

@@ -5,6 +5,7 @@ probes and the operator.
 """
 
 import contextlib
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp
 from penstock.gateway.http.protocol import GatewayProtocol
 from penstock.gateway.limits.connection_limit import ConnectionLimit
 from penstock.gateway.settings import GatewaySettings
+from penstock_engine.http.loopback import add_loopback_listener
 
 # Time for the error events of streams that are cut off at the end of the drain.
 LAST_EVENTS_S = 6
@@ -32,6 +34,11 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to `serve`: they start a drain, and a process that has drained exits with 0."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            await add_loopback_listener(self)
 
     @property
     def port(self) -> int:
