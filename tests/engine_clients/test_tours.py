@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.tools.cached_folder import ensure_folder
 
 from penstock.clients.machine.caches import cache_root
+from penstock.local.cached_folder import ensure_folder
 
 HERE = Path(__file__).parent
 LITELLM = HERE.parents[1] / "requirements" / "litellm.txt"

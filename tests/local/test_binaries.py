@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from tests.support.tools.cached_folder import ensure_folder
 
 from penstock.local import binaries
 from penstock.local.binaries import ensure_binaries
+from penstock.local.cached_folder import ensure_folder
 from penstock.local.download import DownloadFailed, download_archived, verify
 from penstock.local.gobuild import SHARED_CACHE, Go, kubernetes_go_mod, kubernetes_tools_go
 from penstock.local.locks import file_lock

@@ -20,6 +20,9 @@ from penstock.local import cluster as clusters
 from penstock.local.binaries import ensure_binaries
 from penstock.local.gobuild import BuildFailed
 from penstock.local.install import install, install_models
+from penstock.local.kubelet.addresses import MAX_NODES
+from penstock.local.kubelet.nodes import load_built_images
+from penstock.local.record import NodeKind
 
 app = typer.Typer(no_args_is_help=True)
 console = make_console()
@@ -34,9 +37,22 @@ def up(
     allocatable: Annotated[
         list[str] | None,
         typer.Option(
-            help="Extended resource of the node, such as nvidia.com/gpu=8; may be repeated."
+            help="Extended resource of each node, such as nvidia.com/gpu=8; may be repeated."
         ),
     ] = None,
+    node: Annotated[
+        NodeKind | None,
+        typer.Option(
+            help="Run pods as processes by Penstock's node agent, or as containers by a kubelet, "
+            "which needs root and the images of `make images`; the agent without it."
+        ),
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(help="Number of nodes with a kubelet.", min=1, max=MAX_NODES)
+    ] = None,
+    install_packages: Annotated[
+        bool, typer.Option(help="Install packages of the distribution that a kubelet's node needs.")
+    ] = False,
 ) -> None:
     """Start a cluster with Penstock and a small chat model, or restart its missing components.
 
@@ -45,8 +61,13 @@ def up(
     """
     offered = dict(_resource(entry) for entry in allocatable or [])
     with _exit_on_error(), console.status("starting"):
-        cluster = clusters.up(name, say=_say, allocatable=offered)
+        cluster = clusters.up(
+            name, say=_say, allocatable=offered, node=node, num_nodes=nodes,
+            may_install=install_packages,
+        )  # fmt: skip
         if not bare:
+            if cluster.node == "kubelet":
+                load_built_images(cluster, say=_say)
             asyncio.run(install(cluster, say=_say))
             asyncio.run(install_models(cluster, chat_model.models_folder(), say=_say))
             _fetch_chat_model()

@@ -1,4 +1,4 @@
-"""Finds, downloads or builds the five binaries of a control plane, in that order."""
+"""Finds, downloads or builds the binaries of Kubernetes and etcd, in that order."""
 
 import os
 import shutil
@@ -13,23 +13,25 @@ from penstock.local.locks import file_lock
 from penstock.local.versions import BINARIES, ETCD, KUBERNETES
 
 
-def ensure_binaries(say: Callable[[str], None]) -> Mapping[str, Path]:
+def ensure_binaries(
+    say: Callable[[str], None], names: Sequence[str] = BINARIES
+) -> Mapping[str, Path]:
     """Return the path of each binary, by name. Raises BuildFailed.
 
     Installed binaries (KUBEBUILDER_ASSETS, PATH, system folders) are preferred, then cached ones.
     Missing ones are downloaded, or built if that fails. say: called before each slow step.
     """
     cached = cache_root() / "bin" / f"kubernetes-{KUBERNETES}-etcd-{ETCD}"
-    found = find(cached, say)
-    if len(found) < len(BINARIES):
+    found = find(cached, say, names)
+    if len(found) < len(names):
         cached.mkdir(parents=True, exist_ok=True)
         lock = cached.parent / f".{cached.name}.lock"
         with file_lock(lock, say, "downloads or builds the control plane"):
-            found = find(cached, lambda _: None)  # another process may have filled the cache
-            missing = [name for name in BINARIES if name not in found]
+            found = find(cached, lambda _: None, names)  # another process may have filled it
+            missing = [name for name in names if name not in found]
             if missing:
                 _fill(cached, missing, say)
-                found = find(cached, lambda _: None)
+                found = find(cached, lambda _: None, names)
     return found
 
 
@@ -49,7 +51,9 @@ def _fill(cached: Path, missing: Sequence[str], say: Callable[[str], None]) -> N
         shutil.rmtree(making, ignore_errors=True)
 
 
-def find(cached: Path, say: Callable[[str], None]) -> dict[str, Path]:
+def find(
+    cached: Path, say: Callable[[str], None], names: Sequence[str] = BINARIES
+) -> dict[str, Path]:
     """Return the paths of the binaries that are installed or cached. Others are left out."""
-    found = {name: find_installed(name, say) or cached / name for name in BINARIES}
+    found = {name: find_installed(name, say) or cached / name for name in names}
     return {name: path for name, path in found.items() if path.is_file()}

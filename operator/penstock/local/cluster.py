@@ -15,11 +15,14 @@ from contextlib import contextmanager
 
 from penstock.local import components, processes, record, startup
 from penstock.local.binaries import ensure_binaries
+from penstock.local.kubelet import addresses, nodes
+from penstock.local.kubelet.tools import ensure_tools, require_packages
 from penstock.local.locks import file_lock
 from penstock.local.record import (
     GATEWAY_PORT,
     Cluster,
     ClusterError,
+    NodeKind,
     clusters_root,
     damaged_records,
     find,
@@ -27,38 +30,50 @@ from penstock.local.record import (
     list_clusters,
 )
 from penstock.local.startup import Say
+from penstock.local.versions import BINARIES_OF
 
 __all__ = [
-    "COMPONENTS", "GATEWAY_PORT", "Cluster", "ClusterError", "Say", "clusters_root", "damaged_records",
+    "GATEWAY_PORT", "Cluster", "ClusterError", "Say", "clusters_root", "damaged_records",
     "dead_components", "down", "faults", "find", "get", "list_clusters", "temporary", "up",
 ]  # fmt: skip
 
 FIRST_NETWORK, LAST_NETWORK = 10, 250
 POD_GRACE_S = 15.0
 COMPONENT_GRACE_S = 0.5
-COMPONENTS = ("etcd", "apiserver", "controller-manager", "scheduler", "node-agent")
 PORTS = (
     components.ETCD_PORT, components.ETCD_PEER_PORT, components.API_PORT, components.KUBELET_PORT,
 )  # fmt: skip
 
 
-def up(name: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> Cluster:
+def up(
+    name: str,
+    *,
+    say: Say,
+    allocatable: Mapping[str, str] = {},
+    node: NodeKind | None = None,
+    num_nodes: int | None = None,
+    may_install: bool = False,
+) -> Cluster:
     """Start a cluster without Penstock, or the missing components of an existing one.
 
-    say: called with a line of text before each slow step. allocatable: extended resources that the
-    node reports, such as nvidia.com/gpu. A new cluster that does not start (a failed component,
-    Ctrl-C) is removed; an existing one keeps its objects. Raises ClusterError.
+    say: called with a line of text before each slow step. allocatable: extended resources that each
+    node reports, such as nvidia.com/gpu. may_install: install packages that kubelets need. A new cluster
+    that does not start (a failed component, Ctrl-C) is removed; an existing one keeps its objects. Raises
+    ClusterError.
     """
     if not sys.platform.startswith("linux"):
         raise ClusterError("Local clusters need Linux: pods get addresses of 127.0.0.0/8.")
     existing = find(name)
-    if existing and allocatable and dict(existing.allocatable) != dict(allocatable):
-        raise ClusterError(
-            f"Cluster {name!r} exists with other resources, {dict(existing.allocatable)}: "
-            f"remove it first (penstock local down --name {name}), or use another name."
-        )
-    binaries = ensure_binaries(say)
-    cluster = existing or _create(name, allocatable, say)
+    if existing:
+        _check_same(existing, allocatable, node, num_nodes)
+        node = existing.node
+    node = node or "agent"
+    if node == "kubelet":
+        nodes.require_root()
+        require_packages(may_install=may_install, say=say)
+    binaries = ensure_binaries(say, BINARIES_OF[node])
+    tools = ensure_tools(say) if node == "kubelet" else {}
+    cluster = existing or _create(name, allocatable, node, num_nodes or 1, say)
     with _locked(cluster):
         dead = dead_components(cluster)
         if not dead and not startup.wait_for_api_server(cluster, say):
@@ -70,7 +85,11 @@ def up(name: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> Cluster:
             say(f"cluster {name!r} runs without {', '.join(dead)}: starting what is missing")
         try:
             startup.write_files(cluster)
+            if node == "kubelet":
+                nodes.prepare(cluster, {**binaries, **tools})
             startup.start(cluster, dead, binaries, say)
+            if node == "kubelet":
+                nodes.complete(cluster, {**binaries, **tools})
         except BaseException:
             if not existing:
                 _end(cluster)
@@ -78,13 +97,43 @@ def up(name: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> Cluster:
     return cluster
 
 
+def _check_same(
+    existing: Cluster, allocatable: Mapping[str, str], node: NodeKind | None, num_nodes: int | None
+) -> None:
+    """Raise ClusterError if other nodes are asked for than an existing cluster has."""
+    asked = {
+        "resources": dict(allocatable) or None,
+        "kind of node": node,
+        "number of nodes": num_nodes,
+    }
+    has = {
+        "resources": dict(existing.allocatable),
+        "kind of node": existing.node,
+        "number of nodes": existing.num_nodes,
+    }
+    for what, wanted in asked.items():
+        if wanted is not None and wanted != has[what]:
+            raise ClusterError(
+                f"Cluster {existing.name!r} exists with another {what}, {has[what]}: "
+                f"remove it first (penstock local down --name {existing.name}), or use another name."
+            )
+
+
 @contextmanager
-def temporary(prefix: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> Iterator[Cluster]:
+def temporary(
+    prefix: str,
+    *,
+    say: Say,
+    allocatable: Mapping[str, str] = {},
+    node: NodeKind = "agent",
+    num_nodes: int = 1,
+) -> Iterator[Cluster]:
     """Run a cluster with a unique name that starts with `prefix`; remove it when the block ends.
 
     Arguments and errors are those of `up`.
     """
-    cluster = up(f"{prefix}-{secrets.token_hex(3)}", say=say, allocatable=allocatable)
+    name = f"{prefix}-{secrets.token_hex(3)}"
+    cluster = up(name, say=say, allocatable=allocatable, node=node, num_nodes=num_nodes)
     try:
         yield cluster
     finally:
@@ -106,7 +155,8 @@ def down(name: str) -> bool:
 
 def dead_components(cluster: Cluster) -> list[str]:
     """Return the names of the cluster's components that are not running."""
-    return [each for each in COMPONENTS if not processes.find(cluster.cluster_id, each)]
+    wanted = startup.components_of(cluster)
+    return [each for each in wanted if not processes.find(cluster.cluster_id, each)]
 
 
 def faults(cluster: Cluster) -> str:
@@ -146,10 +196,14 @@ def _end(cluster: Cluster) -> None:
     # The node agent gets time to end its pods. The others do not need it: their state is deleted.
     processes.end(processes.find(cluster.cluster_id, "node-agent"), grace_s=POD_GRACE_S)
     processes.end_all(lambda: processes.find(cluster.cluster_id), grace_s=COMPONENT_GRACE_S)
+    if cluster.node == "kubelet":
+        nodes.remove(cluster)
     record.remove(cluster)
 
 
-def _create(name: str, allocatable: Mapping[str, str], say: Say) -> Cluster:
+def _create(
+    name: str, allocatable: Mapping[str, str], node: NodeKind, num_nodes: int, say: Say
+) -> Cluster:
     """Choose a free network and write the cluster's record. Starts nothing. Raises ClusterError."""
     root = clusters_root()
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -157,11 +211,11 @@ def _create(name: str, allocatable: Mapping[str, str], say: Say) -> Cluster:
         taken = {cluster.network for cluster in list_clusters()}
         in_use: set[int] = set()
         for network in _networks():
-            if network in taken:
+            if network in taken or (node == "kubelet" and not addresses.is_free(network)):
                 continue
-            ports = _ports_in_use(network)
+            ports = set() if node == "kubelet" else _ports_in_use(network)
             if not ports:
-                return record.create(name, network, allocatable)
+                return record.create(name, network, allocatable, node, num_nodes)
             in_use |= ports
     raise ClusterError(
         f"No loopback network is free: each has a cluster, or a process that listens on one of the ports "

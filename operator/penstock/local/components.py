@@ -3,8 +3,13 @@
 import json
 from pathlib import Path
 
+from penstock.local.record import Cluster
+
 ETCD_PORT, ETCD_PEER_PORT, API_PORT, KUBELET_PORT = 2379, 2380, 6443, 10250
-CLUSTER_IP_RANGE = "10.96.0.0/16"
+
+# Several distributions enable it: setting blockOwnerDeletion needs a right on the owner.
+ADMISSION = "OwnerReferencesPermissionEnforcement"
+FRONT_PROXY = "front-proxy"  # name of the API server as a client of further API servers
 
 # Logs requests without bodies: enough to count writes and to see which verbs RBAC needs.
 AUDIT_POLICY = {
@@ -32,8 +37,9 @@ def etcd(binary: Path, folder: Path, address: str) -> list[str]:
     ]  # fmt: skip
 
 
-def apiserver(binary: Path, folder: Path, address: str) -> list[str]:
+def apiserver(binary: Path, cluster: Cluster) -> list[str]:
     """Build kube-apiserver's command."""
+    folder, address = cluster.folder, cluster.address
     pki = folder / "pki"
     return [
         str(binary), f"--etcd-servers=https://{address}:{ETCD_PORT}",
@@ -45,18 +51,40 @@ def apiserver(binary: Path, folder: Path, address: str) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={pki}/sa.key",
         f"--service-account-signing-key-file={pki}/sa.key",
-        f"--service-cluster-ip-range={CLUSTER_IP_RANGE}",
-        "--authorization-mode=RBAC", "--anonymous-auth=false",
-        # Several distributions enable it: setting blockOwnerDeletion needs a right on the owner.
-        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
-        "--allow-privileged=false", "--endpoint-reconciler-type=none",
+        f"--service-cluster-ip-range={cluster.service_range}",
+        "--authorization-mode=Node,RBAC", "--anonymous-auth=false",
+        "--allow-privileged=false",
         f"--kubelet-certificate-authority={pki}/ca.crt",
         f"--kubelet-client-certificate={pki}/apiserver.crt",
         f"--kubelet-client-key={pki}/apiserver.key",
         "--kubelet-preferred-address-types=InternalIP",
         f"--audit-policy-file={folder}/audit-policy.json",
         f"--audit-log-path={folder}/logs/audit.jsonl",
+        *(_for_kubelets(pki) if cluster.node == "kubelet" else _for_node_agent()),
     ]  # fmt: skip
+
+
+def _for_node_agent() -> list[str]:
+    """Flags of the API server where pods reach it at its own address."""
+    return [f"--enable-admission-plugins={ADMISSION}", "--endpoint-reconciler-type=none"]
+
+
+def _for_kubelets(pki: Path) -> list[str]:
+    """Flags of the API server for nodes with rights of their own, and for further API servers behind it."""
+    return [
+        f"--enable-admission-plugins={ADMISSION},NodeRestriction",
+        "--enable-aggregator-routing=true",  # this machine has no kube-proxy
+        f"--requestheader-client-ca-file={pki}/ca.crt",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={pki}/front-proxy.crt",
+        f"--proxy-client-key-file={pki}/front-proxy.key",
+        # Pods of a lost node are replaced after a minute; the default is five.
+        "--default-unreachable-toleration-seconds=60",
+        "--default-not-ready-toleration-seconds=60",
+    ]
 
 
 def controller_manager(binary: Path, folder: Path) -> list[str]:

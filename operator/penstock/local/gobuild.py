@@ -52,9 +52,9 @@ def kubernetes_go_mod(upstream: str, version: str = KUBERNETES) -> str:
     return "\n".join(lines) + "\n"
 
 
-def kubernetes_tools_go() -> str:
+def kubernetes_tools_go(names: Sequence[str] = KUBERNETES_BINARIES) -> str:
     """Write the Go file whose imports make the commands dependencies of the module."""
-    imports = "".join(f'import _ "k8s.io/kubernetes/cmd/{name}"\n' for name in KUBERNETES_BINARIES)
+    imports = "".join(f'import _ "k8s.io/kubernetes/cmd/{name}"\n' for name in names)
     return f"//go:build tools\n\npackage tools\n\n{imports}"
 
 
@@ -91,7 +91,7 @@ def _build_kubernetes(
     module = json.loads(go(source, "mod", "download", "-json", f"k8s.io/kubernetes@v{KUBERNETES}"))
     upstream = (Path(module["Dir"]) / "go.mod").read_text()
     (source / "go.mod").write_text(kubernetes_go_mod(upstream))
-    (source / "tools.go").write_text(kubernetes_tools_go())
+    (source / "tools.go").write_text(kubernetes_tools_go(names))
     go(source, "mod", "tidy")
     say(f"building {', '.join(names)} {KUBERNETES}")
     flags = f"-s -w -X k8s.io/component-base/version.gitVersion=v{KUBERNETES}"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
+from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR, selector
 from penstock.chart.rendering.install import install_manifests
 from penstock.chart.values.values import merged
 from penstock.clients.kubernetes.client import Kube, connect
@@ -13,8 +13,9 @@ from penstock.clients.kubernetes.resources import DEPLOYMENTS
 from penstock.clients.machine.clock import monotonic
 from penstock.errors import KubeError, NotFound
 from penstock.local.cluster import Cluster, ClusterError, Say
+from penstock.local.kubelet.images import IMAGE
 from penstock.local.models_claim import models_claim
-from penstock.local.record import GATEWAY_MANAGEMENT_PORT, GATEWAY_PORT
+from penstock.local.record import GATEWAY_MANAGEMENT_PORT, GATEWAY_PORT, GATEWAY_SERVICE
 
 MANAGER = "penstock-local"
 READY_TIMEOUT_S = 90.0
@@ -33,12 +34,25 @@ VALUES = {
 }
 
 
+# On real nodes, programs of this machine read engines' metrics from the bridge's address.
+def _kubelet_values(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "image": {"repository": IMAGE},
+        "operator": {"replicas": 1},
+        "gateway": {"replicas": 1},
+        "networkPolicy": {"enginesFrom": [{"ipBlock": {"cidr": f"{cluster.address}/32"}}]},
+    }
+
+
 async def install(cluster: Cluster, *, say: Say, values: Mapping[str, Any] = {}) -> None:
     """Apply CRDs, operator and gateway, and wait until both are ready. Raises ClusterError.
 
     values: of the chart, in addition to VALUES.
     """
-    manifests = install_manifests(merged(VALUES, values))
+    chosen = _kubelet_values(cluster) if cluster.node == "kubelet" else VALUES
+    manifests = install_manifests(merged(chosen, values))
+    if cluster.node == "kubelet":
+        manifests.append(gateway_service(cluster))
     async with await connect(cluster.kubeconfig) as kube:
         say("installing the operator and the gateway")
         for manifest in manifests:
@@ -52,6 +66,20 @@ async def install(cluster: Cluster, *, say: Say, values: Mapping[str, Any] = {})
                         f"{name} did not become ready; see: penstock local logs {name}"
                     )
                 await asyncio.sleep(0.3)
+
+
+def gateway_service(cluster: Cluster) -> dict[str, Any]:
+    """Build a Service of the gateway with the address that `gateway_url` names."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "penstock-local", "namespace": NAMESPACE},
+        "spec": {
+            "clusterIP": cluster.service_address(GATEWAY_SERVICE),
+            "selector": selector(GATEWAY),
+            "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
+        },
+    }
 
 
 async def install_models(cluster: Cluster, folder: Path, *, say: Say) -> None:

@@ -10,8 +10,9 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -19,8 +20,12 @@ from penstock.clients.machine.caches import cache_root
 
 RECORD = "cluster.json"
 GATEWAY_PORT, GATEWAY_MANAGEMENT_PORT = 8080, 8082
+API_SERVICE, DNS_SERVICE, GATEWAY_SERVICE = 1, 10, 80  # addresses of the Service network
 # A DNS label, except that it may end with a dash.
 NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
+
+
+NodeKind = Literal["agent", "kubelet"]  # the program that runs the pods of a cluster's nodes
 
 
 class ClusterError(Exception):
@@ -31,14 +36,16 @@ class ClusterError(Exception):
 class Cluster:
     """A local cluster.
 
-    cluster_id: marks its processes. network: N of its loopback network 127.N.0.0/16. allocatable:
-    extended resources of its node.
+    cluster_id: marks its processes. network: N of its loopback network 127.N.0.0/16, or of 10.N.0.0/16
+    with kubelets. allocatable: extended resources of each node.
     """
 
     name: str
     cluster_id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
     network: Annotated[int, Field(ge=0, le=255)]
     allocatable: Mapping[str, str]
+    node: NodeKind = "agent"
+    num_nodes: Annotated[int, Field(ge=1)] = 1
 
     @property
     def folder(self) -> Path:
@@ -50,7 +57,13 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        return f"127.{self.network}.0.1"
+        """Address at which the control plane listens."""
+        return f"{10 if self.node == 'kubelet' else 127}.{self.network}.0.1"
+
+    @property
+    def service_range(self) -> str:
+        """Addresses of Services. Node agents route nothing to them, so all clusters may have the same."""
+        return f"10.{self.network}.224.0/20" if self.node == "kubelet" else "10.96.0.0/16"
 
     @property
     def server(self) -> str:
@@ -58,7 +71,17 @@ class Cluster:
 
     @property
     def gateway_url(self) -> str:
+        """URL of the gateway for programs of this machine.
+
+        A node agent's gateway listens on the node's address. With kubelets it is that of a Service.
+        """
+        if self.node == "kubelet":
+            return f"http://{self.service_address(GATEWAY_SERVICE)}"
         return f"http://{self.address}:{GATEWAY_PORT}"
+
+    def service_address(self, index: int) -> str:
+        """An address of the Service network: 1 is that of the API server, 10 that of DNS."""
+        return str(ip_network(self.service_range)[index])
 
     @property
     def logs(self) -> Path:
@@ -121,9 +144,11 @@ def damaged_records() -> list[ClusterError]:
     return _list()[1]
 
 
-def create(name: str, network: int, allocatable: Mapping[str, str]) -> Cluster:
+def create(
+    name: str, network: int, allocatable: Mapping[str, str], node: NodeKind, num_nodes: int
+) -> Cluster:
     """Create the folder and the record of a new cluster in one step. Raises ClusterError."""
-    cluster = Cluster(name, secrets.token_hex(8), network, dict(allocatable))
+    cluster = Cluster(name, secrets.token_hex(8), network, dict(allocatable), node, num_nodes)
     if os.path.lexists(cluster.folder):
         raise ClusterError(f"The name {name!r} was taken meanwhile: use another one.")
     making = clusters_root() / f".new-{cluster.cluster_id}"

@@ -7,17 +7,21 @@ import ssl
 import sys
 import urllib.request
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from penstock.clients.machine.clock import monotonic, sleep
 from penstock.local import components, processes
+from penstock.local.kubelet import addons, certificates, nodes
+from penstock.local.kubelet.supervisor import read_tools
 from penstock.local.pki import Authority, write_signing_key
-from penstock.local.record import Cluster, ClusterError, write_private
+from penstock.local.record import API_SERVICE, Cluster, ClusterError, write_private
 
 Say = Callable[[str], None]  # called with a line of text before each slow step
 
+CONTROL_PLANE = ("etcd", "apiserver", "controller-manager", "scheduler")
 READY_TIMEOUT_S = 60.0
 # An API server that ends answers nobody, and lets running requests finish for up to a minute.
 SETTLE_TIMEOUT_S = 90.0
@@ -34,9 +38,16 @@ def write_files(cluster: Cluster) -> None:
     for path in (folder / "logs", folder / "pods", pki, pki / "etcd"):
         path.mkdir(mode=0o700, exist_ok=True)
     authority = Authority(pki)
-    names = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
-    authority.issue("apiserver", "kube-apiserver", addresses=(cluster.address, *names))
-    authority.issue("node", "penstock-node", addresses=(cluster.address,))
+    names = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+    authority.issue(
+        "apiserver",
+        "kube-apiserver",
+        addresses=(cluster.address, cluster.service_address(API_SERVICE), *names),
+    )
+    if cluster.node == "kubelet":
+        certificates.issue(authority, cluster)
+    else:
+        authority.issue("node", "penstock-node", addresses=(cluster.address,))
     # etcd has its own authority, so that no other certificate of the cluster gives access to it.
     storage = Authority(pki / "etcd")
     storage.issue("server", "etcd", addresses=(cluster.address,))
@@ -56,19 +67,20 @@ def start(
     folder, address = cluster.folder, cluster.address
     commands = {
         "etcd": components.etcd(binaries["etcd"], folder, address),
-        "apiserver": components.apiserver(binaries["kube-apiserver"], folder, address),
+        "apiserver": components.apiserver(binaries["kube-apiserver"], cluster),
         "controller-manager": components.controller_manager(
             binaries["kube-controller-manager"], folder
         ),
         "scheduler": components.scheduler(binaries["kube-scheduler"], folder),
-        "node-agent": [sys.executable, "-m", "penstock.local.node", cluster.name],
-    }
+    } | _node_commands(cluster)
     # etcd must be ready before the API server starts, which may exit otherwise.
     ready = {
         "etcd": lambda: _listens(address, components.ETCD_PORT),
         "apiserver": lambda: api_server_answers(cluster),
         "controller-manager": lambda: _has_default_account(cluster),
-        "node-agent": lambda: _node_is_ready(cluster),
+    } | {
+        name: partial(_node_is_ready, cluster, node)
+        for name, node in node_components(cluster).items()
     }
     started: dict[str, psutil.Process] = {}
     for component, command in commands.items():
@@ -84,7 +96,7 @@ def start(
         if component in ("etcd", "apiserver"):
             _wait(cluster, started[component], component, ready[component])
     say("waiting for the node")
-    for component in ("controller-manager", "node-agent"):
+    for component in ("controller-manager", *node_components(cluster)):
         if component in started:
             _wait(cluster, started[component], component, ready[component])
 
@@ -142,8 +154,30 @@ def _has_default_account(cluster: Cluster) -> bool:
     return _get(cluster, "/api/v1/namespaces/default/serviceaccounts/default") is not None
 
 
-def _node_is_ready(cluster: Cluster) -> bool:
-    node = _get(cluster, "/api/v1/nodes/penstock-node")
+def components_of(cluster: Cluster) -> tuple[str, ...]:
+    """Names of all components of a cluster."""
+    further = addons.COMPONENTS if cluster.node == "kubelet" else ()
+    return (*CONTROL_PLANE, *node_components(cluster), *further)
+
+
+def node_components(cluster: Cluster) -> Mapping[str, str]:
+    """Names of the components that run pods, with the name of the node of each."""
+    if cluster.node == "kubelet":
+        return {name: name for name in nodes.names(cluster)}
+    return {"node-agent": "penstock-node"}
+
+
+def _node_commands(cluster: Cluster) -> dict[str, list[str]]:
+    if cluster.node == "kubelet":
+        each = enumerate(nodes.names(cluster))
+        return {name: nodes.command(cluster, index) for index, name in each} | addons.commands(
+            cluster, read_tools(cluster)
+        )
+    return {"node-agent": [sys.executable, "-m", "penstock.local.node", cluster.name]}
+
+
+def _node_is_ready(cluster: Cluster, name: str) -> bool:
+    node = _get(cluster, f"/api/v1/nodes/{name}")
     conditions = json.loads(node)["status"].get("conditions", []) if node else []
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 

@@ -5,12 +5,16 @@ ETCD = "3.6.5"
 
 KUBERNETES_BINARIES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 BINARIES = (*KUBERNETES_BINARIES, "etcd")
+# Of a cluster, by what runs the pods of its nodes.
+BINARIES_OF = {"agent": BINARIES, "kubelet": (*BINARIES, "kubelet", "kube-proxy")}
 
 OLDEST = {
     "kube-apiserver": (1, 33),  # three minor versions back, as Kubernetes maintains releases
     "kube-controller-manager": (1, 33),
     "kube-scheduler": (1, 33),
     "kubectl": (1, 32),
+    "kubelet": (1, 33),
+    "kube-proxy": (1, 33),
     "etcd": (3, 5),
     "prometheus": (2, 42),  # Debian 12's package
     "promtool": (2, 42),

@@ -9,9 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tests.support.tools.cached_folder import ensure_folder
-
 from penstock.clients.machine.caches import cache_root
+from penstock.local.cached_folder import ensure_folder
 
 PINNED = Path(__file__).parents[3] / "requirements" / "kubernetes-schemas.txt"
 VERSIONS = [f"1.{minor}.0" for minor in range(31, 37)]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.tools.go_tool import ensure_module_tool
+from penstock.local.go_tool import ensure_module_tool
 
 ACTIONLINT = "1.7.12"
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.tools.go_tool import ensure_tool
-
+from penstock.local.go_tool import ensure_tool
 from penstock.local.gobuild import GO_VERSION, Go
 
 NAME = "otelcol"

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from tests.support.tools.cached_folder import ensure_folder
-
 from penstock.clients.machine.caches import cache_root
+from penstock.local.cached_folder import ensure_folder
 from penstock.local.download import DownloadFailed, download_archived, machine
 from penstock.local.gobuild import Go, require_go
 from penstock.local.installed import find_installed

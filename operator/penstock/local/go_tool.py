@@ -5,9 +5,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.tools.cached_folder import ensure_folder
-
 from penstock.clients.machine.caches import cache_root
+from penstock.local.cached_folder import ensure_folder
 from penstock.local.gobuild import Go, require_go
 from penstock.local.installed import find_installed
 

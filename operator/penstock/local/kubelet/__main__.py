@@ -1,0 +1,10 @@
+"""`python -m penstock.local.kubelet CLUSTER INDEX`: run a node, as the first process of its namespace."""
+
+import sys
+
+from penstock.local.kubelet.supervisor import Supervisor, read_tools
+from penstock.local.record import get
+
+if __name__ == "__main__":
+    found = get(sys.argv[1])
+    Supervisor(found, int(sys.argv[2]), read_tools(found)).run()

@@ -1,0 +1,61 @@
+"""Rights of a node's programs at the API server, and of the API server at kubelets."""
+
+from typing import Any
+
+READ = ["get", "list", "watch"]
+ENDPOINTS = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": READ}
+# Client -> rules of its role.
+RULES: dict[str, list[dict[str, Any]]] = {
+    "kube-router": [
+        {
+            "apiGroups": [""],
+            "resources": ["namespaces", "pods", "services", "nodes", "endpoints"],
+            "verbs": READ,
+        },
+        {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": READ},
+        ENDPOINTS,
+    ],
+    "coredns": [
+        {"apiGroups": [""], "resources": ["namespaces", "pods", "services"], "verbs": READ},
+        ENDPOINTS,
+    ],
+    "metrics-server": [
+        {
+            "apiGroups": [""],
+            "resources": ["namespaces", "pods", "nodes", "configmaps"],
+            "verbs": READ,
+        },
+        {"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]},
+    ],
+}
+
+
+def objects() -> list[dict[str, Any]]:
+    """Build the roles and bindings. Those of kubelets and kube-proxy are Kubernetes' own."""
+    roles = [
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": f"penstock-local:{user}"},
+            "rules": rules,
+        }
+        for user, rules in RULES.items()
+    ]
+    return [
+        *roles,
+        *(_binding(user, user, f"penstock-local:{user}") for user in RULES),
+        _binding("kubelet-api", "kube-apiserver", "system:kubelet-api-admin"),
+        # It asks the API server who its own clients are, and what they may do.
+        _binding("metrics-server-auth", "metrics-server", "system:auth-delegator"),
+    ]
+
+
+def _binding(name: str, user: str, role: str) -> dict[str, Any]:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"penstock-local:{name}"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }

@@ -1,0 +1,43 @@
+"""Addresses of a cluster with kubelets: those of its nodes, pods and Services in 10.N.0.0/16.
+
+10.N.0.1            this machine, where the control plane listens
+10.N.0.2 …          the nodes
+10.N.16.0/24 …      the pods of each node
+10.N.224.0/20       Services
+"""
+
+import json
+import subprocess
+from ipaddress import IPv4Network
+
+POD_NETWORKS_START = 16
+MAX_NODES = 16
+
+
+def machine_address(network: int) -> str:
+    """Address of this machine on the bridge to the nodes."""
+    return f"10.{network}.0.1"
+
+
+def node_address(network: int, index: int) -> str:
+    return f"10.{network}.0.{2 + index}"
+
+
+def pod_range(network: int, index: int) -> str:
+    """Addresses of the pods of a node."""
+    return f"10.{network}.{POD_NETWORKS_START + index}.0/24"
+
+
+def all_pods(network: int) -> str:
+    return f"10.{network}.{POD_NETWORKS_START}.0/20"
+
+
+def is_free(network: int) -> bool:
+    """Whether no route of this machine overlaps 10.N.0.0/16."""
+    wanted = IPv4Network(f"10.{network}.0.0/16")
+    shown = subprocess.run(
+        ["ip", "-json", "-4", "route", "show", "table", "all"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    targets = [route["dst"] for route in json.loads(shown.stdout) if route["dst"] != "default"]
+    return not any(IPv4Network(target, strict=False).overlaps(wanted) for target in targets)

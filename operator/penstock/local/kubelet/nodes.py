@@ -1,0 +1,124 @@
+"""Prepares and removes the nodes of a cluster, and finds their processes."""
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from penstock.chart.version import VERSION
+from penstock.local import processes
+from penstock.local.kubelet import access, addons, cgroups, network
+from penstock.local.kubelet.commands import run
+from penstock.local.kubelet.configuration import files, node_folder, node_name
+from penstock.local.kubelet.images import (
+    ENGINE_IMAGE,
+    IMAGE,
+    export_image,
+    import_image,
+    write_pause_image,
+)
+from penstock.local.kubelet.supervisor import read_tools
+from penstock.local.record import Cluster, ClusterError, write_private
+
+
+def require_root() -> None:
+    """Raise ClusterError unless this process may make namespaces and control groups."""
+    if os.geteuid() != 0:
+        raise ClusterError(
+            "A node with a kubelet needs root: run this as root, or leave out --node."
+        )
+
+
+def prepare(cluster: Cluster, tools: Mapping[str, Path]) -> None:
+    """Write the files of all nodes, and create their networks and control groups, unless they exist."""
+    nodes = cluster.folder / "nodes"
+    nodes.mkdir(mode=0o700, exist_ok=True)
+    write_private(nodes / "tools.json", json.dumps(dict(tools), default=str).encode())
+    write_pause_image(nodes / "pause.tar", tools["pause"])
+    for name, text in addons.files(cluster).items():
+        write_private(cluster.folder / name, text.encode())
+    network.create_bridge(cluster)
+    network.create_nodes(cluster)
+    for index in range(cluster.num_nodes):
+        cgroups.create(cluster, node_name(index))
+        for path, text in files(cluster, index, tools).items():
+            target = node_folder(cluster, index) / path
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(target, text.encode())
+
+
+def complete(cluster: Cluster, tools: Mapping[str, Path]) -> None:
+    """Give a running cluster what its nodes need: rights, the pause image and extended resources.
+
+    Raises ClusterError.
+    """
+    for pid in _first_processes(cluster):
+        import_image(pid, tools["ctr"], cluster.folder / "nodes" / "pause.tar")
+    kubectl = [str(tools["kubectl"]), f"--kubeconfig={cluster.kubeconfig}"]
+    authority = base64.b64encode((cluster.folder / "pki" / "ca.crt").read_bytes()).decode()
+    items = [*access.objects(), *addons.objects(cluster, authority)]
+    listed = {"apiVersion": "v1", "kind": "List", "items": items}
+    run([*kubectl, "apply", "--server-side", "-f", "-"], stdin=json.dumps(listed))
+    if cluster.allocatable:
+        patch = json.dumps({"status": {"capacity": dict(cluster.allocatable)}})
+        for name in names(cluster):
+            run([*kubectl, "patch", "node", name, "--subresource=status", f"--patch={patch}"])
+
+
+def remove(cluster: Cluster) -> None:
+    """Remove the networks and the control groups. The processes must have ended."""
+    network.remove(cluster)
+    cgroups.remove(cluster)
+
+
+def command(cluster: Cluster, index: int) -> list[str]:
+    """Build the command of a node: its first process, in namespaces of its own."""
+    return [
+        "/usr/bin/nsenter", f"--net=/run/netns/{network.namespace(cluster, index)}", "--",
+        "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc",
+        "--propagation=slave", "--",
+        sys.executable, "-m", "penstock.local.kubelet", cluster.name, str(index),
+    ]  # fmt: skip
+
+
+def names(cluster: Cluster) -> list[str]:
+    return [node_name(index) for index in range(cluster.num_nodes)]
+
+
+def load_images(cluster: Cluster, archives: Iterable[Path]) -> None:
+    """Import archives of images into each node. Raises ClusterError."""
+    ctr = read_tools(cluster)["ctr"]
+    for pid in _first_processes(cluster):
+        for archive in archives:
+            import_image(pid, ctr, archive)
+
+
+def load_built_images(cluster: Cluster, *, say: Callable[[str], None]) -> None:
+    """Import the images that `make images` builds into each node. Raises ClusterError."""
+    for image in (IMAGE, ENGINE_IMAGE):
+        reference = f"{image}:{VERSION}"
+        say(f"loading {reference}")
+        archive = cluster.folder / "nodes" / "image.tar"
+        export_image(reference, archive)
+        try:
+            load_images(cluster, [archive])
+        finally:
+            archive.unlink()
+
+
+def _first_processes(cluster: Cluster) -> Iterator[int]:
+    """Process ids of the nodes' supervisors."""
+    for name in names(cluster):
+        found = [
+            process.pid
+            for process in processes.find(cluster.cluster_id, name)
+            if "penstock.local.kubelet" in process.cmdline()
+            and process.cmdline()[0] == sys.executable
+        ]
+        if not found:
+            raise ClusterError(
+                f"{name} does not run; start it: penstock local up --name {cluster.name}"
+            )
+        yield found[0]
