@@ -1,0 +1,88 @@
+"""Builds the images, starts a cluster with kubelets, installs the chart and runs every scenario on it.
+
+    .venv/bin/python -m benchmarks.real_node --out DIR [--only quickstart ...] [--cluster NAME]
+
+A JSON line for each step goes to DIR/results.jsonl. Exits with 1 if a step failed. --cluster: use a cluster
+that is up, with the chart installed, and keep it.
+"""
+
+import asyncio
+import json
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks.options import option_parser
+from benchmarks.real_node.lab import Lab, open_lab
+
+from penstock.clients.machine.clock import monotonic
+from penstock.local import cluster as clusters
+
+# In this order: those that end a node come last.
+SCENARIOS = (
+    "quickstart",
+    "kubectl_verbs",
+    "scale_under_load",
+    "rollouts",
+    "adapters",
+    "gateway_autoscaling",
+    "pull_error",
+    "memory_limit",
+    "ephemeral_storage",
+    "drain",
+    "kubelet_restart",
+    "node_loss",
+)
+Step = Callable[[], Awaitable[Mapping[str, object]]]
+
+
+class Steps:
+    """Runs steps, and writes a line of results for each."""
+
+    def __init__(self, out: Path) -> None:
+        self._file = out / "results.jsonl"
+        self.failed: list[str] = []
+
+    async def run(self, name: str, step: Step) -> bool:
+        """Run a step. An exception is recorded, and the next step may run."""
+        started_s = monotonic()
+        record: dict[str, object] = {"step": name, "ok": True}
+        try:
+            record |= await step()
+        except Exception as error:
+            traceback.print_exc()
+            record |= {"ok": False, "error": f"{type(error).__name__}: {error}"}
+            self.failed.append(name)
+        record["seconds"] = round(monotonic() - started_s, 1)
+        line = json.dumps(record)
+        with self._file.open("a") as file:
+            file.write(line + "\n")
+        print(line, flush=True)
+        return bool(record["ok"])
+
+
+async def run_scenarios(steps: Steps, lab: Lab, names: list[str]) -> None:
+    for name in names:
+        module = import_module(f"benchmarks.real_node.scenarios.{name}")
+        await steps.run(name, lambda module=module: module.run(lab))  # type: ignore[misc]
+
+
+async def main() -> int:
+    parser = option_parser(__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", nargs="+", choices=SCENARIOS, default=SCENARIOS)
+    parser.add_argument("--cluster")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    steps = Steps(arguments.out)
+    if arguments.cluster:
+        async with open_lab(clusters.get(arguments.cluster), arguments.out) as lab:
+            await run_scenarios(steps, lab, arguments.only)
+        return len(steps.failed)
+    raise NotImplementedError
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

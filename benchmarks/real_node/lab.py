@@ -1,0 +1,103 @@
+"""The cluster with real nodes on which the scenarios run, with the chart installed by Helm."""
+
+import asyncio
+import json
+import os
+import secrets
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.tools.chart_tools import ensure_helm
+
+from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
+from penstock.clients.kubernetes.client import Kube, connect
+from penstock.demo.kubectl import Kubectl
+from penstock.demo.model import ensure_model
+from penstock.demo.stage import Stage
+from penstock.local import cluster as clusters
+from penstock.local.cluster import Cluster
+from penstock.local.install import gateway_service
+from penstock.local.kubelet.images import IMAGE
+from penstock.local.kubelet.nodes import load_built_images
+
+ROOT = Path(__file__).parents[2]
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+NUM_NODES = 2
+VALUES = {"image": {"repository": IMAGE}}
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A cluster with Penstock, and a folder for results. models: folder of the demo's model."""
+
+    cluster: Cluster
+    kube: Kube
+    stage: Stage
+    out: Path
+    models: Path
+
+    @property
+    def kubectl(self) -> Kubectl:
+        return self.stage.kubectl
+
+    @asynccontextmanager
+    async def namespace(self, prefix: str) -> AsyncIterator[str]:
+        """Run with a new namespace that has the claim `models`; delete it at the end and wait."""
+        name = f"{prefix}-{secrets.token_hex(2)}"
+        metadata = {"name": name, "labels": RESTRICTED}
+        self.stage.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        self.stage.mount_models(self.models, name)
+        try:
+            yield name
+        finally:
+            self.kubectl("delete", "namespace", name, timeout_s=180)
+            self.kubectl("delete", "persistentvolume", f"models-{name}", "--wait=false")
+
+
+def start_cluster(name: str) -> Cluster:
+    """Start a cluster of two nodes, and load the images that `make images` built."""
+    cluster = clusters.up(name, say=print, node="kubelet", num_nodes=NUM_NODES)
+    load_built_images(cluster, say=print)
+    return cluster
+
+
+@asynccontextmanager
+async def open_lab(cluster: Cluster, out: Path) -> AsyncIterator[Lab]:
+    """Open the clients of a running cluster."""
+    async with await connect(cluster.kubeconfig) as kube:
+        stage = Stage(cluster, kube)
+        try:
+            yield Lab(cluster, kube, stage, out, ensure_model(ROOT / "docs"))
+        finally:
+            await stage.close()
+
+
+async def install_chart(lab: Lab) -> dict[str, object]:
+    """Install the chart with its default values, in a namespace that enforces restricted pods."""
+    metadata = {"name": NAMESPACE, "labels": RESTRICTED}
+    lab.stage.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    values = lab.out / "values.json"
+    values.write_text(json.dumps(VALUES))
+    await asyncio.to_thread(_helm, lab.cluster, "install", f"--values={values}")
+    lab.stage.apply(gateway_service(lab.cluster))
+    restarts = json.loads(lab.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json"))["items"]
+    return {
+        f"{name} pods": sum(pod["metadata"]["name"].startswith(name) for pod in restarts)
+        for name in (OPERATOR, GATEWAY)
+    }
+
+
+def _helm(cluster: Cluster, command: str, *arguments: str) -> None:
+    environment = os.environ | {
+        "KUBECONFIG": str(cluster.kubeconfig),
+        **{f"HELM_{each}_HOME": str(cluster.folder / "helm") for each in ("CACHE", "CONFIG", "DATA")},
+    }  # fmt: skip
+    helm = ensure_helm(print)
+    subprocess.run(
+        [helm, command, "penstock", ROOT / "charts" / "penstock", f"--namespace={NAMESPACE}",
+         "--wait", "--timeout=180s", *arguments],
+        env=environment, check=True,
+    )  # fmt: skip
