@@ -8,13 +8,15 @@ that is up, with the chart installed, and keep it.
 
 import asyncio
 import json
+import secrets
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from benchmarks.options import option_parser
+from benchmarks.real_node import images, policies
 from benchmarks.real_node.lab import Lab, open_lab
 
 from penstock.clients.machine.clock import monotonic
@@ -51,7 +53,7 @@ class Steps:
         record: dict[str, object] = {"step": name, "ok": True}
         try:
             record |= await step()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the other steps still tell something
             traceback.print_exc()
             record |= {"ok": False, "error": f"{type(error).__name__}: {error}"}
             self.failed.append(name)
@@ -63,10 +65,27 @@ class Steps:
         return bool(record["ok"])
 
 
-async def run_scenarios(steps: Steps, lab: Lab, names: list[str]) -> None:
+async def run_scenarios(steps: Steps, lab: Lab, names: Sequence[str]) -> None:
     for name in names:
         module = import_module(f"benchmarks.real_node.scenarios.{name}")
         await steps.run(name, lambda module=module: module.run(lab))  # type: ignore[misc]
+
+
+async def run_all(steps: Steps, out: Path, names: Sequence[str]) -> None:
+    """Build, install, run and remove everything. A step that others need ends the run if it fails."""
+    name = f"real-{secrets.token_hex(3)}"
+    try:
+        if (
+            await steps.run("images built", images.build)
+            and await steps.run("images checked", lambda: images.check(out))
+            and await steps.run("cluster", lambda: start_cluster(name))
+        ):
+            async with open_lab(clusters.get(name), out) as lab:
+                if await steps.run("chart", lambda: install_chart(lab)):
+                    await run_scenarios(steps, lab, names)
+                    await steps.run("policies", lambda: policies.run(lab))
+    finally:
+        await steps.run("removal", lambda: remove_cluster(name))
 
 
 async def main() -> int:
@@ -80,8 +99,10 @@ async def main() -> int:
     if arguments.cluster:
         async with open_lab(clusters.get(arguments.cluster), arguments.out) as lab:
             await run_scenarios(steps, lab, arguments.only)
-        return len(steps.failed)
-    raise NotImplementedError
+    else:
+        await run_all(steps, arguments.out, arguments.only)
+    print(f"failed: {', '.join(steps.failed) or 'none'}")
+    return bool(steps.failed)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,13 @@ from penstock.demo.kubectl import Kubectl
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters
+from penstock.local import processes
 from penstock.local.cluster import Cluster
 from penstock.local.install import gateway_service
 from penstock.local.kubelet.images import IMAGE
 from penstock.local.kubelet.nodes import load_built_images
+from penstock.local.kubelet.tools import CONTAINERD
+from penstock.local.versions import KUBERNETES
 
 ROOT = Path(__file__).parents[2]
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -57,11 +60,36 @@ class Lab:
             self.kubectl("delete", "persistentvolume", f"models-{name}", "--wait=false")
 
 
-def start_cluster(name: str) -> Cluster:
+async def start_cluster(name: str) -> dict[str, object]:
     """Start a cluster of two nodes, and load the images that `make images` built."""
-    cluster = clusters.up(name, say=print, node="kubelet", num_nodes=NUM_NODES)
-    load_built_images(cluster, say=print)
-    return cluster
+
+    def start() -> None:
+        cluster = clusters.up(name, say=print, node="kubelet", num_nodes=NUM_NODES)
+        load_built_images(cluster, say=print)
+
+    await asyncio.to_thread(start)
+    return {"nodes": NUM_NODES, "kubernetes": KUBERNETES, "containerd": CONTAINERD}
+
+
+async def remove_cluster(name: str) -> dict[str, object]:
+    """Remove the cluster, and check that nothing of it is left on this machine."""
+    if (cluster := clusters.find(name)) is None:
+        return {}
+    await asyncio.to_thread(clusters.down, name)
+    left = {
+        "processes": len(processes.find(cluster.cluster_id)),
+        "interfaces": _lines("ip", "-brief", "link").count(f"penstock-{cluster.network}"),
+        "network namespaces": _lines("ip", "netns").count(f"penstock-{cluster.network}-"),
+        "mounts": _lines("cat", "/proc/mounts").count(str(cluster.folder)),
+        "control groups": len(list(Path("/sys/fs/cgroup").rglob(f"penstock-{cluster.cluster_id}"))),
+        "folders": int(cluster.folder.exists()),
+    }
+    assert not any(left.values()), left
+    return {"left": left}
+
+
+def _lines(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @asynccontextmanager
