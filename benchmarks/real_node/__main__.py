@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.options import option_parser
 from benchmarks.real_node import images, policies
-from benchmarks.real_node.lab import Lab, open_lab
+from benchmarks.real_node.lab import Lab, install_chart, open_lab, remove_cluster, start_cluster
 
 from penstock.clients.machine.clock import monotonic
 from penstock.local import cluster as clusters

@@ -76,7 +76,13 @@ async def remove_cluster(name: str) -> dict[str, object]:
     if (cluster := clusters.find(name)) is None:
         return {}
     await asyncio.to_thread(clusters.down, name)
-    left = {
+    left = _count_remains(cluster)
+    assert not any(left.values()), left
+    return {"left": left}
+
+
+def _count_remains(cluster: Cluster) -> dict[str, int]:
+    return {
         "processes": len(processes.find(cluster.cluster_id)),
         "interfaces": _lines("ip", "-brief", "link").count(f"penstock-{cluster.network}"),
         "network namespaces": _lines("ip", "netns").count(f"penstock-{cluster.network}-"),
@@ -84,8 +90,6 @@ async def remove_cluster(name: str) -> dict[str, object]:
         "control groups": len(list(Path("/sys/fs/cgroup").rglob(f"penstock-{cluster.cluster_id}"))),
         "folders": int(cluster.folder.exists()),
     }
-    assert not any(left.values()), left
-    return {"left": left}
 
 
 def _lines(*command: str) -> str:
