@@ -68,6 +68,8 @@ def up(
         _check_same(existing, allocatable, node, num_nodes)
         node = existing.node
     node = node or "agent"
+    if node == "agent" and (num_nodes or 1) > 1:
+        raise ClusterError("Several nodes need kubelets: add --node kubelet.")
     if node == "kubelet":
         nodes.require_root()
         require_packages(may_install=may_install, say=say)
@@ -102,12 +104,12 @@ def _check_same(
 ) -> None:
     """Raise ClusterError if other nodes are asked for than an existing cluster has."""
     asked = {
-        "resources": dict(allocatable) or None,
+        "set of resources": dict(allocatable) or None,
         "kind of node": node,
         "number of nodes": num_nodes,
     }
     has = {
-        "resources": dict(existing.allocatable),
+        "set of resources": dict(existing.allocatable),
         "kind of node": existing.node,
         "number of nodes": existing.num_nodes,
     }
@@ -210,10 +212,11 @@ def _create(
     with file_lock(root / ".lock", say, "chooses the network of a cluster"):
         taken = {cluster.network for cluster in list_clusters()}
         in_use: set[int] = set()
+        routed = addresses.routed_networks() if node == "kubelet" else []
         for network in _networks():
-            if network in taken or (node == "kubelet" and not addresses.is_free(network)):
+            if network in taken or not addresses.is_free(network, routed):
                 continue
-            ports = set() if node == "kubelet" else _ports_in_use(network)
+            ports = _ports_in_use(network) if node == "agent" else set()
             if not ports:
                 return record.create(name, network, allocatable, node, num_nodes)
             in_use |= ports

@@ -8,6 +8,7 @@
 
 import json
 import subprocess
+from collections.abc import Iterable
 from ipaddress import IPv4Network
 
 POD_NETWORKS_START = 16
@@ -32,12 +33,16 @@ def all_pods(network: int) -> str:
     return f"10.{network}.{POD_NETWORKS_START}.0/20"
 
 
-def is_free(network: int) -> bool:
-    """Whether no route of this machine overlaps 10.N.0.0/16."""
+def is_free(network: int, targets: Iterable[str]) -> bool:
+    """Whether no route overlaps 10.N.0.0/16. targets: of this machine's routes."""
     wanted = IPv4Network(f"10.{network}.0.0/16")
+    return not any(IPv4Network(target, strict=False).overlaps(wanted) for target in targets)
+
+
+def routed_networks() -> list[str]:
+    """Targets of this machine's routes, without the default route."""
     shown = subprocess.run(
         ["ip", "-json", "-4", "route", "show", "table", "all"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    targets = [route["dst"] for route in json.loads(shown.stdout) if route["dst"] != "default"]
-    return not any(IPv4Network(target, strict=False).overlaps(wanted) for target in targets)
+    return [route["dst"] for route in json.loads(shown.stdout) if route["dst"] != "default"]

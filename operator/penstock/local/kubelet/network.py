@@ -21,6 +21,11 @@ def namespace(cluster: Cluster, index: int) -> str:
     return f"penstock-{cluster.network}-{index}"
 
 
+def outer_link(cluster: Cluster, index: int) -> str:
+    """Name of the end of a node's link that is on the bridge."""
+    return f"pstk-{cluster.network}-{index}"
+
+
 def create_bridge(cluster: Cluster) -> None:
     """Create the bridge with this machine's address, unless it exists."""
     name = bridge(cluster)
@@ -49,7 +54,7 @@ def _create_node(cluster: Cluster, index: int) -> None:
     name = namespace(cluster, index)
     if _ip("netns", "exec", name, "true", check=False) == 0:
         return
-    outside = f"{name}-v"
+    outside = outer_link(cluster, index)
     _ip("netns", "add", name)
     _ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", name)
     _ip("link", "set", outside, "master", bridge(cluster), "up")

@@ -68,7 +68,8 @@ PACKAGES = {
 class Build:
     """Programs that are built from one Go module into one folder of the cache.
 
-    packages: with `@version`, or empty where `source` is the program's only file. requires: line of its go.mod.
+    packages: with `@version`. source: text of a program of one file, which has no packages. requires: line of its
+    go.mod.
     """
 
     folder: str
