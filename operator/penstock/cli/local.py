@@ -21,7 +21,7 @@ from penstock.local.binaries import ensure_binaries
 from penstock.local.gobuild import BuildFailed
 from penstock.local.install import install, install_models
 from penstock.local.kubelet.addresses import MAX_NODES
-from penstock.local.kubelet.nodes import load_built_images
+from penstock.local.kubelet.nodes import load_built_images, load_images
 from penstock.local.record import NodeKind
 
 app = typer.Typer(no_args_is_help=True)
@@ -79,6 +79,28 @@ def up(
             f"folder of the claim pvc://models: {chat_model.models_folder()}", soft_wrap=True
         )
         console.print(f"OpenAI-compatible URL: {cluster.gateway_url}/v1")
+
+
+@app.command()
+def load(
+    archives: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Archives of images, as `podman save` or `docker save` writes them.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ],
+    name: Name = "default",
+) -> None:
+    """Load images into the nodes of a cluster with kubelets."""
+    with _exit_on_error():
+        cluster = clusters.get(name)
+        if cluster.node == "agent":
+            raise clusters.ClusterError(
+                f"The node agent of cluster {name!r} runs programs of this machine, not images."
+            )
+        load_images(cluster, [path.resolve() for path in archives])
 
 
 @app.command()
