@@ -95,6 +95,8 @@ def start(
         )
         if component in ("etcd", "apiserver"):
             _wait(cluster, started[component], component, ready[component])
+        if component == "apiserver" and cluster.node == "kubelet":
+            nodes.apply_objects(cluster, binaries["kubectl"])
     say("waiting for the node")
     for component in ("controller-manager", *node_components(cluster)):
         if component in started:

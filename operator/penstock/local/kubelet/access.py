@@ -47,15 +47,24 @@ def objects() -> list[dict[str, Any]]:
         _binding("kubelet-api", "kube-apiserver", "system:kubelet-api-admin"),
         # It asks the API server who its own clients are, and what they may do.
         _binding("metrics-server-auth", "metrics-server", "system:auth-delegator"),
+        _binding(
+            "metrics-server-auth-reader",
+            "metrics-server",
+            "extension-apiserver-authentication-reader",
+            namespace="kube-system",
+        ),
     ]
 
 
-def _binding(name: str, user: str, role: str) -> dict[str, Any]:
+def _binding(name: str, user: str, role: str, namespace: str = "") -> dict[str, Any]:
+    """Bind a user to a role: of the cluster, or of a namespace."""
     group = "rbac.authorization.k8s.io"
+    scope = "" if namespace else "Cluster"
+    metadata = {"name": f"penstock-local:{name}"}
     return {
         "apiVersion": f"{group}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": f"penstock-local:{name}"},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "kind": f"{scope}RoleBinding",
+        "metadata": metadata | ({"namespace": namespace} if namespace else {}),
+        "roleRef": {"apiGroup": group, "kind": f"{scope}Role", "name": role},
         "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
     }

@@ -8,6 +8,7 @@ from penstock.local.kubelet.addresses import (
     node_address,
     pod_range,
 )
+from penstock.local.kubelet.commands import run
 from penstock.local.record import Cluster
 
 
@@ -84,6 +85,8 @@ def _routes(cluster: Cluster) -> Iterator[list[str]]:
 
 
 def _ip(*arguments: str, check: bool = True) -> int:
-    """Run `ip` and return its exit status. Raises CalledProcessError with `check`."""
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=check)
-    return done.returncode
+    """Run `ip` and return its exit status. Raises ClusterError with `check`."""
+    if check:
+        run(["ip", *arguments])
+        return 0
+    return subprocess.run(["ip", *arguments], capture_output=True, check=False).returncode

@@ -49,18 +49,20 @@ def prepare(cluster: Cluster, tools: Mapping[str, Path]) -> None:
             write_private(target, text.encode())
 
 
-def complete(cluster: Cluster, tools: Mapping[str, Path]) -> None:
-    """Give a running cluster what its nodes need: rights, the pause image and extended resources.
-
-    Raises ClusterError.
-    """
-    for pid in _first_processes(cluster):
-        import_image(pid, tools["ctr"], cluster.folder / "nodes" / "pause.tar")
-    kubectl = [str(tools["kubectl"]), f"--kubeconfig={cluster.kubeconfig}"]
+def apply_objects(cluster: Cluster, kubectl: Path) -> None:
+    """Apply the rights of nodes' programs, and the Services of addons. Raises ClusterError."""
     authority = base64.b64encode((cluster.folder / "pki" / "ca.crt").read_bytes()).decode()
     items = [*access.objects(), *addons.objects(cluster, authority)]
     listed = {"apiVersion": "v1", "kind": "List", "items": items}
-    run([*kubectl, "apply", "--server-side", "-f", "-"], stdin=json.dumps(listed))
+    command = [kubectl, f"--kubeconfig={cluster.kubeconfig}", "apply", "--server-side", "-f", "-"]
+    run([str(word) for word in command], stdin=json.dumps(listed))
+
+
+def complete(cluster: Cluster, tools: Mapping[str, Path]) -> None:
+    """Give running nodes the pause image and extended resources. Raises ClusterError."""
+    for pid in _first_processes(cluster):
+        import_image(pid, tools["ctr"], cluster.folder / "nodes" / "pause.tar")
+    kubectl = [str(tools["kubectl"]), f"--kubeconfig={cluster.kubeconfig}"]
     if cluster.allocatable:
         patch = json.dumps({"status": {"capacity": dict(cluster.allocatable)}})
         for name in names(cluster):

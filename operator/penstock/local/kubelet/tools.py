@@ -68,8 +68,8 @@ PACKAGES = {
 class Build:
     """Programs that are built from one Go module into one folder of the cache.
 
-    packages: with `@version`. source: text of a program of one file, which has no packages. requires: line of its
-    go.mod.
+    packages: with `@version`. source: text of a program of one file, in place of packages. requires: line
+    of its go.mod.
     """
 
     folder: str
@@ -81,11 +81,12 @@ class Build:
 
 _CNI = "github.com/containernetworking/plugins/plugins"
 _CONTAINERD = "github.com/containerd/containerd/v2/cmd"
+_CONTAINERD_NAMES = ("containerd", "containerd-shim-runc-v2", "ctr")
 BUILDS = (
     Build(
         f"containerd-{CONTAINERD}",
-        names := ("containerd", "containerd-shim-runc-v2", "ctr"),
-        tuple(f"{_CONTAINERD}/{name}@v{CONTAINERD}" for name in names),
+        _CONTAINERD_NAMES,
+        tuple(f"{_CONTAINERD}/{name}@v{CONTAINERD}" for name in _CONTAINERD_NAMES),
     ),
     Build(
         f"cni-plugins-{CNI_PLUGINS}",
