@@ -53,7 +53,13 @@ def write_pause_image(archive: Path, program: Path) -> None:
 def export_image(reference: str, archive: Path) -> None:
     """Write a built image to an archive, from buildah, podman or docker. Raises ClusterError."""
     commands = {
-        "buildah": ["push", "--quiet", reference, f"oci-archive:{archive}:{reference}"],
+        "buildah": [
+            "push",
+            "--quiet",
+            "--disable-compression",
+            reference,
+            f"oci-archive:{archive}:{reference}",
+        ],
         "podman": ["save", "--quiet", "--format=oci-archive", f"--output={archive}", reference],
         "docker": ["save", f"--output={archive}", reference],
     }
