@@ -39,11 +39,11 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # Of `make test` on two cores: two more workers compute while tests of the others wait.
 WORKERS := 4
 
-.PHONY: help demo check quick test unit lint generate verify figures images dist notes install requirements clean
+.PHONY: help demo check quick test unit lint generate verify figures images real-node dist notes install requirements clean
 .DEFAULT_GOAL := test
 
 help:                   ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 demo: install           ## cluster up, service applied, scaled, killed, removed; told in the terminal
 	$(BIN)/penstock demo
@@ -107,6 +107,9 @@ notes:                  ## print the changelog's section of the version; TAG: a 
 	@test "$${TAG:-v$(VERSION)}" = "v$(VERSION)" || { echo "the tag has to be v$(VERSION), as pyproject.toml says" >&2; exit 1; }
 	@awk '/^## / {inside = ($$2 == "$(VERSION)"); next} inside {print; found = 1} END {exit !found}' CHANGELOG.md \
 	  || { echo "CHANGELOG.md has no section $(VERSION)" >&2; exit 1; }
+
+real-node: install      ## as root: images built, chart on two nodes with kubelets, all scenarios there, removed; 40 minutes
+	$(BIN)/python -m benchmarks.real_node --out out/real-node
 
 install: .venv/.installed
 
