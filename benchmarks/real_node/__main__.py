@@ -16,7 +16,6 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.options import option_parser
-from benchmarks.real_node import images, policies
 from benchmarks.real_node.lab import Lab, install_chart, open_lab, remove_cluster, start_cluster
 
 from penstock.clients.machine.clock import monotonic
@@ -75,15 +74,10 @@ async def run_all(steps: Steps, out: Path, names: Sequence[str]) -> None:
     """Build, install, run and remove everything. A step that others need ends the run if it fails."""
     name = f"real-{secrets.token_hex(3)}"
     try:
-        if (
-            await steps.run("images built", images.build)
-            and await steps.run("images checked", lambda: images.check(out))
-            and await steps.run("cluster", lambda: start_cluster(name))
-        ):
+        if await steps.run("cluster", lambda: start_cluster(name)):
             async with open_lab(clusters.get(name), out) as lab:
                 if await steps.run("chart", lambda: install_chart(lab)):
                     await run_scenarios(steps, lab, names)
-                    await steps.run("policies", lambda: policies.run(lab))
     finally:
         await steps.run("removal", lambda: remove_cluster(name))
 
