@@ -96,10 +96,12 @@ images:                 ## build REGISTRY/penstock and REGISTRY/penstock-engine,
 	$(CONTAINER_TOOL) build $(LABELS) $(BUILD_FLAGS) $(ENGINE_BUILD_FLAGS) --file engine/Containerfile \
 	  --build-arg VERSION=$(VERSION) --tag $(REGISTRY)/penstock-engine:$(VERSION)$(TAG_SUFFIX) .
 
+# The chart is renamed, not to be mistaken for the source archive.
 dist: install           ## wheel, source archive, packed chart (with helm) and CRDs in dist/
 	rm -rf dist
 	$(BIN)/python -m hatchling build
 	helm package charts/penstock --destination dist
+	mv dist/penstock-$(VERSION).tgz dist/penstock-chart-$(VERSION).tgz
 	cp crds/*.yaml dist/
 
 # The shell reads TAG from the environment: a name of a tag may have characters that make or a shell would expand.
