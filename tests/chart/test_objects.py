@@ -36,12 +36,18 @@ def test_drains_take_one_gateway_and_one_operator_at_a_time() -> None:
         assert guarded["maxUnavailable"] == 1
         assert selects(guarded["selector"], template["metadata"]["labels"])
         spread = template["spec"]["topologySpreadConstraints"]
-        assert [each["topologyKey"] for each in spread] == [
-            "kubernetes.io/hostname", "topology.kubernetes.io/zone",
-        ]  # fmt: skip
+        # With a second key, the scheduler spreads pods over no node that lacks its label.
+        assert [each["topologyKey"] for each in spread] == ["kubernetes.io/hostname"]
+        (preferred,) = template["spec"]["affinity"]["podAntiAffinity"].values()
+        (zones,) = [each["podAffinityTerm"] for each in preferred]
+        assert zones["topologyKey"] == "topology.kubernetes.io/zone"
+        assert selects(zones["labelSelector"], template["metadata"]["labels"])
         other = next(each for each in (OPERATOR, GATEWAY) if each != name)
         others = by_kind["Deployment", other]["spec"]["template"]["metadata"]["labels"]
-        for selector in (guarded["selector"], *(each["labelSelector"] for each in spread)):
+        for selector in (
+            guarded["selector"],
+            *(each["labelSelector"] for each in (*spread, zones)),
+        ):
             assert not selects(selector, others)
 
 

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
+from penstock.chart.names import selector
+
 AnyObject = dict[str, Any]
 
 # Labels that the Deployments select pods by, or that say what a pod belongs to.
@@ -98,14 +100,29 @@ def _check_unique(keys: list[str]) -> list[str]:
     return keys
 
 
+def prefer_other_zones(name: str) -> AnyObject:
+    """Affinity of pods to zones that have none of their Deployment. name: of the component.
+
+    A node without the label is as good as any. A second key of `topologySpread` would leave such nodes out of
+    the spread over nodes too.
+    """
+    term = {
+        "topologyKey": "topology.kubernetes.io/zone",
+        "labelSelector": {"matchLabels": selector(name)},
+        "matchLabelKeys": ["pod-template-hash"],
+    }
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
 class TopologySpread(ValuesModel):
-    """How pods are spread over nodes and zones."""
+    """How pods are spread over nodes."""
 
     topology_keys: Annotated[list[str], AfterValidator(_check_unique)] = Field(
-        default=["kubernetes.io/hostname", "topology.kubernetes.io/zone"],
-        json_schema_extra={"uniqueItems": True},
+        default=["kubernetes.io/hostname"], json_schema_extra={"uniqueItems": True}
     )
-    """Labels of nodes over whose values pods are spread evenly. Empty: no spread."""
+    """Labels of nodes over whose values pods are spread evenly. Nodes that lack one of them are left out:
+    by ScheduleAnyway, pods are not spread over them. Empty: no spread."""
     when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = "ScheduleAnyway"
     """What happens to a pod that cannot be spread."""
 

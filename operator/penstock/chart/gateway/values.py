@@ -6,7 +6,13 @@ from typing import Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
 
-from penstock.chart.component.values import AnyObject, Component, ValuesModel
+from penstock.chart.component.values import (
+    AnyObject,
+    Component,
+    ValuesModel,
+    prefer_other_zones,
+)
+from penstock.chart.names import GATEWAY
 
 PORTS_REFUSED = "managementPort must not be port; choose another one"
 BOUNDS_REFUSED = "minReplicas must not be greater than maxReplicas; raise maxReplicas"
@@ -85,6 +91,8 @@ class Gateway(Component):
         default={"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
     )
     """Resources of the container."""
+    affinity: AnyObject = Field(default=prefer_other_zones(GATEWAY))
+    """Affinity of pods. Set podAntiAffinity to null for none with zones."""
     termination_grace_period_seconds: int = Field(
         default=90,
         description="Time for the pod to end after SIGTERM, in seconds. At least 15 more than "

@@ -4,7 +4,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from penstock.chart.component.values import AnyObject, Component, ValuesModel
+from penstock.chart.component.values import (
+    AnyObject,
+    Component,
+    ValuesModel,
+    prefer_other_zones,
+)
+from penstock.chart.names import OPERATOR
 
 
 def _check_host_path(path: str) -> str:
@@ -70,6 +76,8 @@ class Operator(Component):
         default={"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}}
     )
     """Resources of the container."""
+    affinity: AnyObject = Field(default=prefer_other_zones(OPERATOR))
+    """Affinity of pods. Set podAntiAffinity to null for none with zones."""
     termination_grace_period_seconds: int = Field(default=10, ge=1)
     """Time for the pod to end after SIGTERM, in seconds."""
     engine_image: str = ""
