@@ -1,5 +1,6 @@
 """Containers of podman with the restrictions that a pod's first container has on a cluster."""
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -81,6 +82,12 @@ class Container:
                 pass
             time.sleep(POLL_S)
         raise RuntimeError(f"{url} did not answer within {timeout_s:.0f} s: {self.log()}")
+
+    def cpu_s(self) -> float:
+        """Processor time of the container's first process."""
+        pid = output(*PODMAN, "inspect", "--format={{.State.Pid}}", self._id)
+        times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
     def stop(self, timeout_s: float) -> Stopped:
         """Send SIGTERM, and SIGKILL after the timeout."""

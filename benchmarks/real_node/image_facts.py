@@ -8,7 +8,7 @@ import stat
 import zoneinfo
 from datetime import UTC, datetime
 from importlib.metadata import distributions
-from importlib.util import MAGIC_NUMBER
+from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
 
 PROGRAMS = ("apt-get", "cc", "curl", "gcc", "g++", "git", "ld", "make", "nvcc", "pip", "uv", "wget")
@@ -48,14 +48,30 @@ def setuid_files() -> list[str]:
     return sorted(found)
 
 
-def stale_bytecode() -> int:
-    """Number of modules of the environment whose bytecode is missing or depends on times of files."""
-    count = 0
-    for path in Path("/opt/penstock/lib").rglob("*.py"):
-        compiled = path.parent / "__pycache__" / f"{path.stem}.cpython-311.pyc"
-        header = compiled.read_bytes()[:8] if compiled.is_file() else b""
-        count += header != MAGIC_NUMBER + b"\1\0\0\0"
-    return count
+def stale_bytecode() -> list[str]:
+    """Modules of the environment whose bytecode is missing or depends on times of files.
+
+    Modules for other versions of Python have none, as this one cannot compile them.
+    """
+    return [
+        str(path)
+        for path in Path("/opt/penstock/lib").rglob("*.py")
+        if not has_bytecode(path) and is_valid(path)
+    ]
+
+
+def has_bytecode(path: Path) -> bool:
+    compiled = Path(cache_from_source(str(path)))
+    unchecked = MAGIC_NUMBER + b"\1\0\0\0"
+    return compiled.is_file() and compiled.read_bytes()[: len(unchecked)] == unchecked
+
+
+def is_valid(path: Path) -> bool:
+    try:
+        compile(path.read_bytes(), str(path), "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def main() -> None:

@@ -141,11 +141,13 @@ def start_record(
             ready_s = started.seconds_until_ready(url, READY_TIMEOUT_S)
         except RuntimeError as error:
             return record | {"error": str(error)}
+        cpu_s = started.cpu_s()
         end = started.stop(pod["terminationGracePeriodSeconds"])
     is_fast = name == "engine" or ready_s <= MAX_READY_S
     return record | {
         "ok": is_fast and end.exit_code == 0,
         "ready_s": round(ready_s, 2),
+        "ready_cpu_s": round(cpu_s, 2),
         "stop_s": round(end.stop_s, 2),
         "exit_code": end.exit_code,
     }

@@ -7,7 +7,7 @@ from benchmarks.real_node.pods import chart_pods
 RULES = Rules("image", frozenset({"torch"}), frozenset({"gcc"}), max_bytes=100)
 GOOD = {
     "uid": 65532, "gid": 0, "writable": ["/tmp"], "distributions": ["kopf"], "programs": ["gcc"],
-    "setuid_files": [], "certificates": 140, "system_has_time_zones": True, "stale_bytecode": 0,
+    "setuid_files": [], "certificates": 140, "system_has_time_zones": True, "stale_bytecode": [],
 }  # fmt: skip
 LABELS = {
     f"org.opencontainers.image.{name}": "1"
@@ -36,7 +36,7 @@ def test_a_fact_fails_its_check() -> None:
     assert failed_contents(setuid_files=["/usr/bin/su"]) == ["setuid programs"]
     assert failed_contents(certificates=0) == ["CA certificates"]
     assert failed_contents(system_has_time_zones=False) == ["time zones"]
-    assert failed_contents(stale_bytecode=1) == ["bytecode"]
+    assert failed_contents(stale_bytecode=["a.py"]) == ["bytecode"]
 
 
 def test_the_configuration_fails_its_check() -> None:
