@@ -16,6 +16,7 @@ from penstock.local.record import ClusterError
 # Names of the images that `make images` builds, without their tags.
 IMAGE = "localhost/penstock"
 ENGINE_IMAGE = "localhost/penstock-engine"
+PINNED = "io.cri-containerd.pinned"  # containerd's label of images that are not to be removed
 
 
 def write_pause_image(archive: Path, program: Path) -> None:
@@ -74,8 +75,22 @@ def import_image(node_pid: int, ctr: Path, archive: Path) -> None:
 
     node_pid: of the node's first process, whose namespaces have containerd's socket.
     """
+    _run_images_command(node_pid, ctr, "import", str(archive))
+
+
+def pin_image(node_pid: int, ctr: Path, reference: str) -> None:
+    """Have the kubelet keep an image when the disk is full: no registry has it. Raises ClusterError."""
+    _run_images_command(node_pid, ctr, "label", reference, f"{PINNED}=pinned")
+
+
+def name_image(node_pid: int, ctr: Path, source: str, name: str) -> None:
+    """Give an image in the containerd of a node a second name. Raises ClusterError."""
+    _run_images_command(node_pid, ctr, "tag", source, name)
+
+
+def _run_images_command(node_pid: int, ctr: Path, *arguments: str) -> None:
     enter = ["nsenter", f"--target={node_pid}", "--mount", "--"]
-    run([*enter, str(ctr), "--namespace=k8s.io", "images", "import", str(archive)])
+    run([*enter, str(ctr), "--namespace=k8s.io", "images", *arguments])
 
 
 def _tar(files: dict[str, bytes]) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.chart.version import VERSION
 from penstock.local import processes
-from penstock.local.kubelet import access, addons, cgroups, network
+from penstock.local.kubelet import access, addons, cgroups, images, network
 from penstock.local.kubelet.commands import run
 from penstock.local.kubelet.configuration import files, node_folder, node_name
 from penstock.local.kubelet.images import (
@@ -97,8 +97,16 @@ def load_images(cluster: Cluster, archives: Iterable[Path]) -> None:
             import_image(pid, ctr, archive)
 
 
+def name_image(cluster: Cluster, source: str, name: str) -> None:
+    """Give an image of each node a second name. Raises ClusterError."""
+    ctr = read_tools(cluster)["ctr"]
+    for pid in _first_processes(cluster):
+        images.name_image(pid, ctr, source, name)
+
+
 def load_built_images(cluster: Cluster, *, say: Callable[[str], None]) -> None:
     """Import the images that `make images` builds into each node. Raises ClusterError."""
+    ctr = read_tools(cluster)["ctr"]
     for image in (IMAGE, ENGINE_IMAGE):
         reference = f"{image}:{VERSION}"
         say(f"loading {reference}")
@@ -108,6 +116,8 @@ def load_built_images(cluster: Cluster, *, say: Callable[[str], None]) -> None:
             load_images(cluster, [archive])
         finally:
             archive.unlink()
+        for pid in _first_processes(cluster):
+            images.pin_image(pid, ctr, reference)
 
 
 def _first_processes(cluster: Cluster) -> Iterator[int]:
