@@ -119,7 +119,7 @@ def _wait(
 
 def api_server_answers(cluster: Cluster) -> bool:
     """Whether the API server is ready for requests."""
-    return _get(cluster, "/readyz") is not None
+    return read(cluster, "/readyz") is not None
 
 
 def wait_for_api_server(cluster: Cluster, say: Say) -> bool:
@@ -153,7 +153,7 @@ def _listens(address: str, port: int) -> bool:
 
 def _has_default_account(cluster: Cluster) -> bool:
     """Whether the default ServiceAccount exists; without it the API server refuses pods."""
-    return _get(cluster, "/api/v1/namespaces/default/serviceaccounts/default") is not None
+    return read(cluster, "/api/v1/namespaces/default/serviceaccounts/default") is not None
 
 
 def components_of(cluster: Cluster) -> tuple[str, ...]:
@@ -179,12 +179,12 @@ def _node_commands(cluster: Cluster) -> dict[str, list[str]]:
 
 
 def _node_is_ready(cluster: Cluster, name: str) -> bool:
-    node = _get(cluster, f"/api/v1/nodes/{name}")
+    node = read(cluster, f"/api/v1/nodes/{name}")
     conditions = json.loads(node)["status"].get("conditions", []) if node else []
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def _get(cluster: Cluster, path: str) -> bytes | None:
+def read(cluster: Cluster, path: str) -> bytes | None:
     """Send a GET as the administrator. Returns the body of a 200 answer, else None."""
     try:
         token = (cluster.folder / "tokens.csv").read_text().split(",")[0]
