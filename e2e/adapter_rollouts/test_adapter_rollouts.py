@@ -35,21 +35,20 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture(scope="module")
-def folder(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(models: Path, pod_folder: Path) -> Path:
     """A folder with the demo's model and three versions of an adapter.
 
     v2 is v1 in another folder. The factors of the broken one are finite, so that engines load it, and so
     large that its logits overflow.
     """
-    made = tmp_path_factory.mktemp("models")
-    model = made / "penstock-tiny"
+    model = pod_folder / "penstock-tiny"
     shutil.copytree(models / "penstock-tiny", model)
-    first = make_adapter(model, made / "adapters" / "v1", seed=1)
-    shutil.copytree(first, made / "adapters" / "v2")
-    broken = shutil.copytree(first, made / "adapters" / "broken")
+    first = make_adapter(model, pod_folder / "adapters" / "v1", seed=1)
+    shutil.copytree(first, pod_folder / "adapters" / "v2")
+    broken = shutil.copytree(first, pod_folder / "adapters" / "broken")
     factors = load_file(broken / WEIGHTS)
     save_file({name: factor * 1e30 for name, factor in factors.items()}, broken / WEIGHTS)
-    return made
+    return pod_folder
 
 
 def service() -> Object:

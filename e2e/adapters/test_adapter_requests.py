@@ -45,13 +45,13 @@ class Adapters:
 
 
 @pytest.fixture(scope="module")
-def adapters(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapters:
-    model, folder = models / "penstock-tiny", tmp_path_factory.mktemp("adapters")
+def adapters(models: Path, pod_folder: Path) -> Adapters:
+    model = models / "penstock-tiny"
     reference = MergedModel(model)
     answers = {NAME: reference.greedy(None, PROMPT, NUM_TOKENS)}
-    for number, made in enumerate(make_folders(model, folder, NUM_ADAPTERS)):
+    for number, made in enumerate(make_folders(model, pod_folder, NUM_ADAPTERS)):
         answers[f"lora-{number}"] = reference.greedy(made, PROMPT, NUM_TOKENS)
-    return Adapters(folder, answers)
+    return Adapters(pod_folder, answers)
 
 
 @pytest.fixture

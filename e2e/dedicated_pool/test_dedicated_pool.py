@@ -27,12 +27,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def folder(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(models: Path, pod_folder: Path) -> Path:
     """A folder with the demo's model and an adapter."""
-    made = tmp_path_factory.mktemp("models")
-    shutil.copytree(models / "penstock-tiny", made / "penstock-tiny")
-    make_adapter(made / "penstock-tiny", made / "adapters" / ADAPTER, seed=1)
-    return made
+    shutil.copytree(models / "penstock-tiny", pod_folder / "penstock-tiny")
+    make_adapter(pod_folder / "penstock-tiny", pod_folder / "adapters" / ADAPTER, seed=1)
+    return pod_folder
 
 
 def service() -> Object:

@@ -42,7 +42,10 @@ SMALLEST: dict[str, Any] = {
     "spec": {"model": {"uri": "pvc://models/any"}},
 }
 
-pytestmark = pytest.mark.e2e
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.node_agent("pages start the cluster that `penstock local up` starts by default"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,39 @@
-"""Stands in for the Service network, which the local cluster does not have: a proxy of TCP connections.
+"""Stands in for the Service network, which the node agent does not have: a proxy of TCP connections.
 
-There are no EndpointSlices either: they may not have the loopback addresses of the local cluster's pods.
+There are no EndpointSlices either: they may not have the loopback addresses of the node agent's pods.
 """
 
 import asyncio
 import contextlib
 import logging
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
 from penstock.clients.kubernetes.client import Kube
 from penstock.clients.kubernetes.resources import PODS, SERVICES
 from penstock.core.observed.pods import ObservedPod
+from penstock.local.cluster import Cluster
 
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
 CHUNK_BYTES = 1 << 16
+
+
+@asynccontextmanager
+async def reachable_service(
+    cluster: Cluster, kube: Kube, namespace: str, name: str
+) -> AsyncIterator[str]:
+    """Give a URL at which programs of this machine reach a Service."""
+    if cluster.node == "kubelet":
+        service = await kube.get(SERVICES, namespace, name)
+        yield f"http://{service['spec']['clusterIP']}"
+        return
+    async with ServiceProxy(kube, namespace, name) as proxy:
+        yield proxy.url
 
 
 class ServiceProxy:

@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from e2e.helm_install.service_proxy import ServiceProxy
+from e2e.helm_install.service_proxy import reachable_service
+from e2e.nodes import temporary_cluster
 from tests.support.cluster.audit import AuditEntry, AuditLog, denied, service_account_user
 from tests.support.cluster.dedicated_pool import change_dedicated_pool
 from tests.support.cluster.manifests import adapter_manifest
@@ -26,8 +27,9 @@ from penstock.clients.kubernetes.resources import CRDS, LEASES, NAMESPACES, PODS
 from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage, poll_until
-from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
+from penstock.local.kubelet.images import IMAGE
+from penstock.local.record import NodeKind
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "penstock"
@@ -84,14 +86,14 @@ class Release:
 
 
 @pytest.fixture(scope="module")
-def history(models: Path) -> Iterator[History]:
-    with clusters.temporary("helm", say=lambda _: None) as cluster:
+def history(models: Path, node: NodeKind) -> Iterator[History]:
+    with temporary_cluster("helm", node) as cluster:
         yield asyncio.run(run_history(cluster, models))
 
 
 async def run_history(cluster: Cluster, models: Path) -> History:
     release = Release(cluster)
-    image = ("--set", "image.repository=penstock")
+    image = ("--set", f"image.repository={IMAGE}")
     async with await connect(cluster.kubeconfig) as kube:
         stage = Stage(cluster, kube)
         stage.mount_models(models)
@@ -108,8 +110,8 @@ async def run_history(cluster: Cluster, models: Path) -> History:
         await stage.wait_until_ready(NAME, within_s=120)
         # Earlier, admission refuses owner references to a kind that the API server has just got to know.
         position = AuditLog(cluster).position()
-        async with ServiceProxy(kube, NAMESPACE, GATEWAY) as proxy:
-            outcomes, replaced = await upgrade_under_load(stage, release, proxy.url)
+        async with reachable_service(cluster, kube, NAMESPACE, GATEWAY) as url:
+            outcomes, replaced = await upgrade_under_load(stage, release, url)
         crd = await kube.get(CRDS, None, CRD_NAMES[0])
         await until_lease_is_made_again(stage)
         refused = denied_since(cluster, position)
@@ -119,8 +121,8 @@ async def run_history(cluster: Cluster, models: Path) -> History:
         after = all_objects(stage)
         position = AuditLog(cluster).position()
         await release("install", CHART, *image, "--set", "watchNamespace=default")
-        async with ServiceProxy(kube, NAMESPACE, GATEWAY) as proxy:
-            answer = await ask(proxy.url)
+        async with reachable_service(cluster, kube, NAMESPACE, GATEWAY) as url:
+            answer = await ask(url)
         await scale(stage)
         await use_dedicated_pool(stage)
         refused += denied_since(cluster, position)

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from e2e.documentation.code_blocks import read_blocks
-from e2e.helm_install.service_proxy import ServiceProxy
+from e2e.helm_install.service_proxy import reachable_service
+from e2e.nodes import temporary_cluster
 from tests.support.tools.chart_tools import ensure_helm
 
 from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
@@ -22,13 +23,14 @@ from penstock.clients.kubernetes.resources import PODS
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.spec.service import SERVICE_LABEL
 from penstock.local import chat_model
-from penstock.local import cluster as clusters
 from penstock.local.binaries import ensure_binaries
 from penstock.local.cluster import Cluster
 from penstock.local.install import install_models
+from penstock.local.record import NodeKind
 
 ROOT = Path(__file__).parents[2]
 UNTIL_READY = f"kubectl wait --for=condition=Ready pods --all -n {NAMESPACE} --timeout=2m"
+REGISTRY = "registry.example"  # of the README's commands
 SHELL = ["bash", "-euo", "pipefail", "-c"]
 
 pytestmark = pytest.mark.e2e
@@ -62,9 +64,9 @@ def quickstart_request() -> str:
 
 
 @pytest.fixture(scope="module")
-def outcome() -> Iterator[Outcome]:
+def outcome(node: NodeKind) -> Iterator[Outcome]:
     chat_model.ensure_chat_model(print)
-    with clusters.temporary("readme", say=lambda _: None) as cluster:
+    with temporary_cluster("readme", node, registry=REGISTRY) as cluster:
         yield asyncio.run(run_commands(cluster))
 
 
@@ -73,9 +75,9 @@ async def run_commands(cluster: Cluster) -> Outcome:
     environment = user_environment(cluster)
     printed = await shell(install_commands("README.md"), environment)
     async with await connect(cluster.kubeconfig) as kube:
-        async with ServiceProxy(kube, NAMESPACE, GATEWAY) as proxy:
-            url = {"PENSTOCK_URL": f"{proxy.url}/v1"}
-            answer = await shell(quickstart_request(), environment | url)
+        async with reachable_service(cluster, kube, NAMESPACE, GATEWAY) as url:
+            variable = {"PENSTOCK_URL": f"{url}/v1"}
+            answer = await shell(quickstart_request(), environment | variable)
         await shell(UNTIL_READY, environment)  # of two replicas, one is enough for an answer
         system = await pods(kube, NAMESPACE, "app.kubernetes.io/part-of=penstock")
         engines = await pods(kube, "default", f"{SERVICE_LABEL}=chat")
@@ -123,11 +125,11 @@ def test_the_gateway_streams_the_answer(outcome: Outcome) -> None:
 
 def test_pods_have_the_images_that_make_images_builds(outcome: Outcome) -> None:
     images = [pod["spec"]["containers"][0]["image"] for pod in outcome.system]
-    assert images == [f"registry.example/penstock:{VERSION}"] * 4
+    assert images == [f"{REGISTRY}/penstock:{VERSION}"] * 4
     names = [pod["metadata"]["labels"]["app.kubernetes.io/name"] for pod in outcome.system]
     assert sorted(names) == sorted([GATEWAY, OPERATOR] * 2)
     engine_images = {pod["spec"]["containers"][0]["image"] for pod in outcome.engines}
-    assert engine_images == {f"registry.example/penstock-engine:{VERSION}"}
+    assert engine_images == {f"{REGISTRY}/penstock-engine:{VERSION}"}
 
 
 def test_an_engine_is_ready(outcome: Outcome) -> None:

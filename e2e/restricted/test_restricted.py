@@ -36,8 +36,8 @@ async def test_a_claim_serves_and_a_folder_of_the_node_is_refused_in_words(
 ) -> None:
     folder = service("folder", f"file://{models}/penstock-tiny")
     stage.apply(service("claim"), folder, namespace=namespace)
-    await stage.wait_until_ready("claim", within_s=60, namespace=namespace)
-    await stage.wait_for_reason("folder", "PodForbidden", within_s=20, namespace=namespace)
+    await stage.wait_until_ready("claim", within_s=120, namespace=namespace)
+    await stage.wait_for_reason("folder", "PodForbidden", within_s=60, namespace=namespace)
     message = (await stage.view("folder", namespace)).condition("Ready")["message"]
     print(message)
     assert "restricted" in message
@@ -47,7 +47,7 @@ async def test_a_claim_serves_and_a_folder_of_the_node_is_refused_in_words(
     # The change that the message recommends takes effect at once, without waiting for a retry.
     change = {"model": {"uri": "pvc://models/penstock-tiny"}}
     stage.patch("folder", change, namespace=namespace)
-    await stage.wait_until_ready("folder", within_s=30, namespace=namespace)
+    await stage.wait_until_ready("folder", within_s=120, namespace=namespace)
 
 
 async def test_a_quota_that_allows_no_engine_is_a_condition(stage: Stage, namespace: str) -> None:
@@ -57,7 +57,7 @@ async def test_a_quota_that_allows_no_engine_is_a_condition(stage: Stage, namesp
         "spec": {"hard": {"limits.memory": "512Mi"}},
     }  # fmt: skip
     stage.apply(quota, service("big"), namespace=namespace)
-    await stage.wait_for_reason("big", "FailedCreate", within_s=30, namespace=namespace)
+    await stage.wait_for_reason("big", "FailedCreate", within_s=120, namespace=namespace)
     message = (await stage.view("big", namespace)).condition("Ready")["message"]
     print(message)
     assert "exceeded quota" in message

@@ -19,6 +19,7 @@ from tests.support.cluster.manifests import adapter_manifest, manifest, route_ma
 
 from penstock.chart.access.rights import CLUSTER_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
+from penstock.chart.version import VERSION
 from penstock.clients.kubernetes.client import connect
 from penstock.clients.kubernetes.resources import DEPLOYMENTS
 from penstock.clients.machine.clock import monotonic
@@ -27,6 +28,7 @@ from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL, Object
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage
 from penstock.local.cluster import Cluster
+from penstock.local.kubelet.images import IMAGE
 
 ROOT = Path(__file__).parents[2]
 NAME = "revised"
@@ -192,7 +194,7 @@ sys.exit(7 < needed)
 def evaluated(needed: int) -> Object:
     """Rollout settings of a canary that is promoted after ten seconds if its evaluation passes."""
     evaluation = {
-        "image": "penstock", "command": ["python", "-c", TRIAL],
+        "image": f"{IMAGE}:{VERSION}", "command": ["python", "-c", TRIAL],
         "env": [{"name": "NEEDED", "value": str(needed)}], "timeout": "60s",
     }  # fmt: skip
     canary = {

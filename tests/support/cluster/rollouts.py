@@ -10,8 +10,11 @@ from pathlib import Path
 import aiohttp
 from tests.support.cluster.manifests import service_manifest
 
+from penstock.chart.names import GATEWAY, NAMESPACE
+from penstock.clients.kubernetes.resources import PODS
 from penstock.clients.machine.clock import monotonic
 from penstock.clients.pods.exposition import Samples, label
+from penstock.core.formats.addresses import host_port
 from penstock.core.spec.service import Object
 from penstock.demo.load import End, Load, Workload
 from penstock.demo.stage import Stage, View
@@ -55,7 +58,8 @@ def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
         name,
         {
             "engine": {"maxModelLen": 512, "maxNumSeqs": 8, "kvCache": {"memory": "8Mi"}},
-            "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
+            # A small request, so that all sides of a rollout fit on a node with two CPUs.
+            "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": 1, "memory": "1Gi"}},
             "objectives": {"ttft": "5s", "tpot": "500ms"},
             "scaling": {"minReplicas": replicas, "maxReplicas": replicas},
             "terminationGracePeriodSeconds": 33,
@@ -132,7 +136,10 @@ async def release(
 async def _answered(stage: Stage, revision: str) -> int:
     """Requests that the gateway answered from the engines of a revision."""
     name = "penstock_gateway_responses_total"
-    url = f"http://{stage.cluster.address}:{GATEWAY_MANAGEMENT_PORT}/metrics"
+    (pod,), _ = await stage.kube.list(
+        PODS, NAMESPACE, labelSelector=f"app.kubernetes.io/name={GATEWAY}"
+    )
+    url = f"http://{host_port(pod['status']['podIP'], GATEWAY_MANAGEMENT_PORT)}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         samples = Samples.read(await answer.text(), [name])
     series = samples.series.get(name, [])
