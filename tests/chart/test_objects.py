@@ -126,7 +126,7 @@ def test_policies_let_the_operator_read_from_gateways(name: str) -> None:
             for rule in rules
         )  # fmt: skip
 
-    assert allowed(by_kind["NetworkPolicy", OPERATOR]["spec"]["egress"], "to", gateway)
+    assert allowed(by_kind["NetworkPolicy", f"{OPERATOR}-egress"]["spec"]["egress"], "to", gateway)
     assert allowed(by_kind["NetworkPolicy", GATEWAY]["spec"]["ingress"], "from", operator)
 
 
@@ -147,9 +147,19 @@ def test_metrics_are_for_the_own_namespace_and_named_peers(name: str, port: int)
     assert rule(VALUE_SETS["peers"]) == {"ports": ports, "from": [{"podSelector": {}}, *peers]}
 
 
+def test_a_policy_has_rules_of_one_direction() -> None:
+    """kube-router lets the ingress rules of a policy allow egress too."""
+    specs = [each["spec"] for (kind, _), each in objects({}).items() if kind == "NetworkPolicy"]
+    assert [[*spec] for spec in specs] == 2 * [
+        ["podSelector", "policyTypes", "ingress"],
+        ["podSelector", "policyTypes", "egress"],
+    ]
+    assert [spec["policyTypes"] for spec in specs] == 2 * [["Ingress"], ["Egress"]]
+
+
 def test_egress_to_the_api_server_can_be_restricted() -> None:
     def rule(values: dict[str, Any]) -> Any:
-        egress = objects(values)["NetworkPolicy", GATEWAY]["spec"]["egress"]
+        egress = objects(values)["NetworkPolicy", f"{GATEWAY}-egress"]["spec"]["egress"]
         return next(each for each in egress if {"port": 6443, "protocol": "TCP"} in each["ports"])
 
     assert "to" not in rule({})
@@ -158,7 +168,7 @@ def test_egress_to_the_api_server_can_be_restricted() -> None:
 
 def test_egress_to_dns_servers_can_be_restricted() -> None:
     def rule(values: dict[str, Any], name: str) -> Any:
-        return objects(values)["NetworkPolicy", name]["spec"]["egress"][0]
+        return objects(values)["NetworkPolicy", f"{name}-egress"]["spec"]["egress"][0]
 
     restricted = VALUE_SETS["api_server"]
     for name in (OPERATOR, GATEWAY):
@@ -220,7 +230,7 @@ def test_tracing_sets_the_variables_of_opentelemetry() -> None:
 def ports_to_anybody(values: dict[str, Any], name: str) -> set[int]:
     """Ports at which a component may connect to any peer, but for DNS and the API server."""
     always = {53, 5353, 443, 6443, 8443, 16443}
-    rules = objects(values)["NetworkPolicy", name]["spec"]["egress"]
+    rules = objects(values)["NetworkPolicy", f"{name}-egress"]["spec"]["egress"]
     return {each["port"] for rule in rules if "to" not in rule for each in rule["ports"]} - always
 
 

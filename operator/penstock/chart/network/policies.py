@@ -12,14 +12,13 @@ def network_policies() -> list[Tree]:
         "ports": [_port(Value("gateway.port"))],
         "from": optional("networkPolicy.gatewayFrom"),
     }
-    gateway_ingress = [clients, _management(Value("gateway.managementPort"))]
-    return [
-        If(
-            "networkPolicy.enabled",
-            _policy(OPERATOR, [_management(OPERATOR_PORT)], _operator_egress()),
-        ),
-        If("networkPolicy.enabled", _policy(GATEWAY, gateway_ingress, _gateway_egress())),
+    policies = [
+        _ingress(OPERATOR, [_management(OPERATOR_PORT)]),
+        _egress(OPERATOR, _operator_egress()),
+        _ingress(GATEWAY, [clients, _management(Value("gateway.managementPort"))]),
+        _egress(GATEWAY, _gateway_egress()),
     ]
+    return [If("networkPolicy.enabled", policy) for policy in policies]
 
 
 def _operator_egress() -> list[Tree]:
@@ -57,8 +56,16 @@ def _management(port: Tree) -> Object:
     return {"ports": [_port(port)], "from": peers}
 
 
-def _policy(name: str, ingress: list[Tree], egress: list[Tree]) -> Object:
-    """A component's policy. egress: rules besides those that both components have."""
+def _ingress(name: str, rules: list[Tree]) -> Object:
+    """A component's policy for connections to it."""
+    return _policy(name, name, {"policyTypes": ["Ingress"], "ingress": rules})
+
+
+def _egress(name: str, rules: list[Tree]) -> Object:
+    """A component's policy for connections that it makes. rules: besides those of both components.
+
+    It is an object of its own: kube-router, which k3s has, lets ingress rules of a policy allow egress too.
+    """
     namespaces = If(
         "watchNamespace",
         {"matchLabels": {"kubernetes.io/metadata.name": Value("watchNamespace")}},
@@ -72,25 +79,25 @@ def _policy(name: str, ingress: list[Tree], egress: list[Tree]) -> Object:
         ForEach("networkPolicy.dnsPorts", {"port": Value(ITEM), "protocol": protocol})
         for protocol in ("UDP", "TCP")
     ]
+    every = [
+        {"ports": dns, "to": optional("networkPolicy.dnsTo")},
+        {
+            "ports": [ForEach("networkPolicy.apiServerPorts", _port(Value(ITEM)))],
+            "to": optional("networkPolicy.apiServerTo"),
+        },
+        {"ports": [_port(ENGINE_PORT)], "to": [engines]},
+        *rules,
+        ForEach("networkPolicy.extraEgress", Value(ITEM)),
+    ]
+    return _policy(f"{name}-egress", name, {"policyTypes": ["Egress"], "egress": every})
+
+
+def _policy(name: str, component: str, rules: Object) -> Object:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {"name": name, "namespace": ReleaseNamespace(), "labels": labels(name)},
-        "spec": {
-            "podSelector": {"matchLabels": selector(name)},
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": ingress,
-            "egress": [
-                {"ports": dns, "to": optional("networkPolicy.dnsTo")},
-                {
-                    "ports": [ForEach("networkPolicy.apiServerPorts", _port(Value(ITEM)))],
-                    "to": optional("networkPolicy.apiServerTo"),
-                },
-                {"ports": [_port(ENGINE_PORT)], "to": [engines]},
-                *egress,
-                ForEach("networkPolicy.extraEgress", Value(ITEM)),
-            ],
-        },
+        "metadata": {"name": name, "namespace": ReleaseNamespace(), "labels": labels(component)},
+        "spec": {"podSelector": {"matchLabels": selector(component)}, **rules},
     }
 
 
