@@ -29,6 +29,7 @@ SCENARIOS = (
     "rollouts",
     "adapters",
     "gateway_autoscaling",
+    "policies",
     "pull_error",
     "memory_limit",
     "ephemeral_storage",

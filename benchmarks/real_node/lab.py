@@ -113,7 +113,7 @@ async def install_chart(lab: Lab) -> dict[str, object]:
     lab.stage.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     values = lab.out / "values.json"
     values.write_text(json.dumps(VALUES))
-    await asyncio.to_thread(_helm, lab.cluster, "install", f"--values={values}")
+    await asyncio.to_thread(run_helm, lab.cluster, "install", f"--values={values}")
     lab.stage.apply(gateway_service(lab.cluster))
     restarts = json.loads(lab.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json"))["items"]
     return {
@@ -122,7 +122,8 @@ async def install_chart(lab: Lab) -> dict[str, object]:
     }
 
 
-def _helm(cluster: Cluster, command: str, *arguments: str) -> None:
+def run_helm(cluster: Cluster, command: str, *arguments: str) -> None:
+    """Run a command of Helm on the release, and wait until its pods are ready."""
     environment = os.environ | {
         "KUBECONFIG": str(cluster.kubeconfig),
         **{f"HELM_{each}_HOME": str(cluster.folder / "helm") for each in ("CACHE", "CONFIG", "DATA")},
