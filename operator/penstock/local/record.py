@@ -145,7 +145,11 @@ def damaged_records() -> list[ClusterError]:
 
 
 def create(
-    name: str, network: int, allocatable: Mapping[str, str], node: NodeKind, num_nodes: int
+    name: str,
+    network: int,
+    allocatable: Mapping[str, str],
+    node: NodeKind = "agent",
+    num_nodes: int = 1,
 ) -> Cluster:
     """Create the folder and the record of a new cluster in one step. Raises ClusterError."""
     cluster = Cluster(name, secrets.token_hex(8), network, dict(allocatable), node, num_nodes)
