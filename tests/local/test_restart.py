@@ -12,6 +12,7 @@ from penstock.local import cluster as clusters
 from penstock.local import processes
 from penstock.local.cluster import Cluster
 from penstock.local.record import create
+from penstock.local.startup import CONTROL_PLANE, components_of
 
 pytestmark = pytest.mark.cluster
 
@@ -23,7 +24,7 @@ def own_cluster() -> Iterator[Cluster]:
         yield made
 
 
-@pytest.mark.parametrize("lost", [["node-agent"], ["etcd"], [*clusters.COMPONENTS]])
+@pytest.mark.parametrize("lost", [["node-agent"], ["etcd"], [*CONTROL_PLANE, "node-agent"]])
 async def test_dead_components_are_restarted_and_objects_stay(
     own_cluster: Cluster, lost: list[str]
 ) -> None:
@@ -33,7 +34,7 @@ async def test_dead_components_are_restarted_and_objects_stay(
     killed = [process for each in lost for process in processes.find(own_cluster.cluster_id, each)]
     living = {
         process.pid
-        for each in clusters.COMPONENTS
+        for each in components_of(own_cluster)
         if each not in lost
         for process in processes.find(own_cluster.cluster_id, each)
     }
