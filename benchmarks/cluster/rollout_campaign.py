@@ -66,7 +66,7 @@ def corrupt(model: Path, copy: Path) -> Path:
     shutil.copytree(model, copy)
     weights = load_file(copy / "model.safetensors")
     weights["model.norm.weight"][0] = torch.nan
-    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    _save(weights, copy)
     return copy
 
 
@@ -79,9 +79,15 @@ def silent(model: Path, copy: Path) -> Path:
     head = torch.zeros_like(weights["model.embed_tokens.weight"])
     head[ends[0]], head[ends[1]] = 1e4, -1e4
     weights["lm_head.weight"] = head
-    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    _save(weights, copy)
     (copy / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
     return copy
+
+
+def _save(weights: dict[str, torch.Tensor], folder: Path) -> None:
+    path = folder / "model.safetensors"
+    save_file(weights, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # save_file makes it unreadable for other users, such as a pod's
 
 
 async def run(names: list[str], clients: int, within_s: float) -> None:

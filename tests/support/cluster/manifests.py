@@ -4,7 +4,8 @@ from penstock.core.spec.service import API_VERSION, Object
 
 TINY: Object = {
     "model": {"uri": "pvc://models/penstock-tiny"},
-    "resources": {"limits": {"memory": "1Gi"}},
+    # A small request, so that some engines fit on a node with two CPUs.
+    "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": 1, "memory": "1Gi"}},
 }
 
 
