@@ -48,7 +48,7 @@ def folder(models: Path, pod_folder: Path) -> Path:
     broken = shutil.copytree(first, pod_folder / "adapters" / "broken")
     factors = load_file(broken / WEIGHTS)
     save_file({name: factor * 1e30 for name, factor in factors.items()}, broken / WEIGHTS)
-    (broken / WEIGHTS).chmod(0o644)  # save_file makes it unreadable for other users, such as a pod's
+    (broken / WEIGHTS).chmod(0o644)  # save_file makes it unreadable for a pod's user
     return pod_folder
 
 
