@@ -22,6 +22,8 @@ from penstock.local.kubelet.images import (
 from penstock.local.kubelet.supervisor import read_tools
 from penstock.local.record import Cluster, ClusterError, write_private
 
+SUPERVISOR = ["-m", "penstock.local.kubelet"]  # arguments of Python for a node's first process
+
 
 def require_root() -> None:
     """Raise ClusterError unless this process may make namespaces and control groups."""
@@ -81,7 +83,7 @@ def command(cluster: Cluster, index: int) -> list[str]:
         "/usr/bin/nsenter", f"--net=/run/netns/{network.namespace(cluster, index)}", "--",
         "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc",
         "--propagation=slave", "--",
-        sys.executable, "-m", "penstock.local.kubelet", cluster.name, str(index),
+        sys.executable, *SUPERVISOR, cluster.name, str(index),
     ]  # fmt: skip
 
 
@@ -121,13 +123,12 @@ def load_built_images(cluster: Cluster, *, say: Callable[[str], None]) -> None:
 
 
 def _first_processes(cluster: Cluster) -> Iterator[int]:
-    """Process ids of the nodes' supervisors."""
+    """Process ids of the nodes' supervisors, of whichever Python started them."""
     for name in names(cluster):
         found = [
             process.pid
             for process in processes.find(cluster.cluster_id, name)
-            if "penstock.local.kubelet" in process.cmdline()
-            and process.cmdline()[0] == sys.executable
+            if process.cmdline()[1:3] == SUPERVISOR
         ]
         if not found:
             raise ClusterError(
