@@ -94,6 +94,7 @@ def test_a_pod_has_its_first_owner() -> None:
     [
         ({"phase": "Running", "reason": "Evicted"}, ""),
         ({"reason": "Evicted", "message": "m"}, "Evicted: m"),
+        ({"reason": "Evicted", "message": "m "}, "Evicted: m"),
         ({"reason": "Evicted"}, "Evicted"),
         ({"reason": "DeadlineExceeded", "message": "m"}, ""),
         ({"conditions": [{"type": "DisruptionTarget", "status": "True"}]}, ": "),

@@ -180,7 +180,9 @@ def _lost(status: Object, conditions: dict[str, Object], engine: Object) -> str:
         return ""
     reason = status.get("reason", "")
     if reason and reason != "DeadlineExceeded":
-        return f"{reason}: {status['message']}" if status.get("message") else str(reason)
+        # The kubelet's messages may end with a space.
+        message = status.get("message", "").strip()
+        return f"{reason}: {message}" if message else str(reason)
     disrupted = conditions.get("DisruptionTarget", {})
     if disrupted.get("status") == "True":
         return f"{disrupted.get('reason', '')}: {disrupted.get('message', '')}"
