@@ -134,7 +134,7 @@ class Case:
         if not self.image:
             return "maximum memory usage per Container is"
         if self.image == MISSING:  # its preflight does not pass, so no engine asks for room
-            return "ImagePullBackOff"
+            return "ErrImagePull"
         return "exceeded quota" if self._finds_no_room else "crashed"
 
     @property
