@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.support.tools.chart_tools import ensure_helm
 
@@ -30,6 +31,9 @@ ROOT = Path(__file__).parents[2]
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 NUM_NODES = 2
 VALUES = {"image": {"repository": IMAGE}}
+# Of an engine that computes in one thread: each node has two cores, also for three engines of a canary.
+ENGINE_RESOURCES = {"requests": {"cpu": "100m"}, "limits": {"cpu": 1, "memory": "1Gi"}}
+CHART = ROOT / "charts" / "penstock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,20 @@ class Lab:
         finally:
             self.kubectl("delete", "namespace", name, timeout_s=180)
             self.kubectl("delete", "persistentvolume", f"models-{name}", "--wait=false")
+
+    @asynccontextmanager
+    async def stage_in_namespace(self, prefix: str) -> AsyncIterator[Stage]:
+        """Run with a stage in a new namespace that has the claim `models`."""
+        async with self.namespace(prefix) as name:
+            stage = Stage(self.cluster, self.kube, name)
+            try:
+                yield stage
+            finally:
+                await stage.close()
+
+    async def helm(self, *arguments: str | Path) -> None:
+        """Run Helm for the release's namespace, and wait. Raises CalledProcessError."""
+        await asyncio.to_thread(_helm, self.cluster, *arguments)
 
 
 async def start_cluster(name: str) -> dict[str, object]:
@@ -112,8 +130,8 @@ async def install_chart(lab: Lab) -> dict[str, object]:
     metadata = {"name": NAMESPACE, "labels": RESTRICTED}
     lab.stage.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     values = lab.out / "values.json"
-    values.write_text(json.dumps(VALUES))
-    await asyncio.to_thread(run_helm, lab.cluster, "install", f"--values={values}")
+    values.write_text(json.dumps(chart_values(lab.cluster)))
+    await lab.helm("install", "penstock", CHART, f"--values={values}")
     lab.stage.apply(gateway_service(lab.cluster))
     restarts = json.loads(lab.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json"))["items"]
     return {
@@ -122,15 +140,22 @@ async def install_chart(lab: Lab) -> dict[str, object]:
     }
 
 
-def run_helm(cluster: Cluster, command: str, *arguments: str) -> None:
-    """Run a command of Helm on the release, and wait until its pods are ready."""
+def chart_values(cluster: Cluster) -> dict[str, Any]:
+    """Values that the chart needs on every cluster whose nodes enforce NetworkPolicies.
+
+    `kubectl penstock explain` reads from the operator through the API server.
+    """
+    api_server = {"ipBlock": {"cidr": f"{cluster.address}/32"}}
+    return {**VALUES, "networkPolicy": {"metricsFrom": [api_server]}}
+
+
+def _helm(cluster: Cluster, *arguments: str | Path) -> None:
     environment = os.environ | {
         "KUBECONFIG": str(cluster.kubeconfig),
         **{f"HELM_{each}_HOME": str(cluster.folder / "helm") for each in ("CACHE", "CONFIG", "DATA")},
     }  # fmt: skip
     helm = ensure_helm(print)
     subprocess.run(
-        [helm, command, "penstock", ROOT / "charts" / "penstock", f"--namespace={NAMESPACE}",
-         "--wait", "--timeout=180s", *arguments],
+        [helm, *arguments, f"--namespace={NAMESPACE}", "--wait", "--timeout=180s"],
         env=environment, check=True,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from benchmarks.real_node import connection_pods
 from benchmarks.real_node.connection_matrix import find_listeners, try_connections, wrong_cells
 from benchmarks.real_node.connection_pods import ProbePod
-from benchmarks.real_node.lab import VALUES, Lab, run_helm
+from benchmarks.real_node.lab import CHART, VALUES, Lab
 from tests.support.cluster.manifests import service_manifest
 
 from penstock.chart.connections.matrix import (
@@ -120,7 +120,7 @@ async def _upgrade(lab: Lab, values: Mapping[str, object]) -> None:
     """Give the release these values in addition to those of the installation."""
     file = lab.out / "values-of-connections.json"
     file.write_text(json.dumps({**VALUES, **values}))
-    await asyncio.to_thread(run_helm, lab.cluster, "upgrade", "--reset-values", f"--values={file}")
+    await lab.helm("upgrade", "penstock", CHART, "--reset-values", f"--values={file}")
 
 
 def _site(lab: Lab, places: Mapping[Place, str]) -> Site:
