@@ -15,6 +15,7 @@ from penstock.clients.kubernetes.resources import PODS
 from penstock.clients.machine.clock import monotonic
 from penstock.clients.pods.exposition import Samples, label
 from penstock.core.formats.addresses import host_port
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.spec.service import Object
 from penstock.demo.load import End, Load, Workload
 from penstock.demo.stage import Stage, View
@@ -58,8 +59,7 @@ def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
         name,
         {
             "engine": {"maxModelLen": 512, "maxNumSeqs": 8, "kvCache": {"memory": "8Mi"}},
-            # A small request, so that all sides of a rollout fit on a node with two CPUs.
-            "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": 1, "memory": "1Gi"}},
+            "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
             "objectives": {"ttft": "5s", "tpot": "500ms"},
             "scaling": {"minReplicas": replicas, "maxReplicas": replicas},
             "terminationGracePeriodSeconds": 33,
@@ -134,13 +134,21 @@ async def release(
 
 
 async def _answered(stage: Stage, revision: str) -> int:
-    """Requests that the gateway answered from the engines of a revision."""
-    name = "penstock_gateway_responses_total"
-    (pod,), _ = await stage.kube.list(
+    """Requests that the gateways answered from the engines of a revision."""
+    pods, _ = await stage.kube.list(
         PODS, NAMESPACE, labelSelector=f"app.kubernetes.io/name={GATEWAY}"
     )
-    url = f"http://{host_port(pod['status']['podIP'], GATEWAY_MANAGEMENT_PORT)}/metrics"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+    addresses = [pod["status"]["podIP"] for pod in pods if ObservedPod.of(pod).is_ready]
+    async with aiohttp.ClientSession() as session:
+        counts = await asyncio.gather(*(_responses(session, each, revision) for each in addresses))
+    return sum(counts)
+
+
+async def _responses(session: aiohttp.ClientSession, address: str, revision: str) -> int:
+    """Responses of one gateway from the engines of a revision."""
+    name = "penstock_gateway_responses_total"
+    url = f"http://{host_port(address, GATEWAY_MANAGEMENT_PORT)}/metrics"
+    async with session.get(url) as answer:
         samples = Samples.read(await answer.text(), [name])
     series = samples.series.get(name, [])
     return round(sum(value for labels, value in series if label(labels, "revision") == revision))
