@@ -15,6 +15,7 @@ from benchmarks.options import option_parser
 from safetensors.torch import load_file, save_file
 from tests.support.cluster import rollouts
 
+from penstock.core.spec.service import Object
 from penstock.demo.load import End, corpus
 from penstock.demo.model import ensure_model
 
@@ -29,7 +30,7 @@ CANARY = {
 }
 
 
-def releases(folder: Path, models: Path) -> list[tuple[str, str, dict]]:
+def releases(folder: Path, models: Path) -> list[tuple[str, str, Object]]:
     """Releases as (expected ending, description, change)."""
     model = models / "penstock-tiny"
     bad = [

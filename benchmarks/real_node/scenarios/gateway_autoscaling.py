@@ -91,4 +91,5 @@ async def wait_for_gateways(stage: Stage, number: int) -> float:
 async def has_gateways(kube: Kube, number: int) -> bool:
     deployment = await kube.get(DEPLOYMENTS, NAMESPACE, GATEWAY)
     status = deployment.get("status", {})
-    return deployment["spec"]["replicas"] == status.get("readyReplicas") == number
+    replicas: object = deployment["spec"]["replicas"]
+    return number == replicas and number == status.get("readyReplicas")

@@ -31,12 +31,12 @@ async def run(lab: Lab) -> dict[str, object]:
         stage.apply(service_manifest(NAME, {"engine": ENGINE, "resources": ENGINE_RESOURCES}))
         await stage.wait_until_ready(NAME, within_s=240)
         (pod,) = (each.name for each in (await stage.view(NAME)).pods if each.is_ready)
-        figures = {"log_lag_s": await follow_logs(stage, pod)}
+        figures: dict[str, object] = {"log_lag_s": await follow_logs(stage, pod)}
         check_exec(stage, pod)
         figures["forwarded_first_token_s"] = await ask_forwarded(stage, pod)
         figures["metrics_after_s"] = await read_usage(stage, pod)
         check_penstock(stage, lab.out)
-        return dict(figures)
+        return figures
 
 
 async def follow_logs(stage: Stage, pod: str) -> float:
