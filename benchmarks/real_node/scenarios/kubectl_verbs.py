@@ -35,7 +35,8 @@ async def run(lab: Lab) -> dict[str, object]:
         check_exec(stage, pod)
         figures["forwarded_first_token_s"] = await ask_forwarded(stage, pod)
         figures["metrics_after_s"] = await read_usage(stage, pod)
-        check_penstock(stage, lab.out)
+        async with lab.values(lab.api_server_reads):
+            check_penstock(stage, lab.out)
         return figures
 
 
