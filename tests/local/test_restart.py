@@ -53,7 +53,7 @@ async def test_dead_components_are_restarted_and_objects_stay(
 
 
 def test_other_resources_for_an_existing_cluster_are_refused(own_cluster: Cluster) -> None:
-    with pytest.raises(clusters.ClusterError, match="other resources"):
+    with pytest.raises(clusters.ClusterError, match="another set of resources"):
         clusters.up(own_cluster.name, say=lambda _: None, allocatable={"nvidia.com/gpu": "1"})
     assert clusters.dead_components(own_cluster) == []
 
