@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.options import option_parser
+from benchmarks.real_node.build_images import build_images
+from benchmarks.real_node.images import run_checks
 from benchmarks.real_node.lab import Lab, install_chart, open_lab, remove_cluster, start_cluster
 
 from penstock.clients.machine.clock import monotonic
@@ -71,11 +73,25 @@ async def run_scenarios(steps: Steps, lab: Lab, names: Sequence[str]) -> None:
         await steps.run(name, lambda module=module: module.run(lab))  # type: ignore[misc]
 
 
+async def build() -> Mapping[str, object]:
+    await asyncio.to_thread(build_images)
+    return {}
+
+
+async def check() -> Mapping[str, object]:
+    assert await asyncio.to_thread(run_checks), "a check of the images failed: see its record above"
+    return {}
+
+
 async def run_all(steps: Steps, out: Path, names: Sequence[str]) -> None:
     """Build, install, run and remove everything. A step that others need ends the run if it fails."""
     name = f"real-{secrets.token_hex(3)}"
     try:
-        if await steps.run("cluster", lambda: start_cluster(name)):
+        if (
+            await steps.run("images built", build)
+            and await steps.run("images checked", check)
+            and await steps.run("cluster", lambda: start_cluster(name))
+        ):
             async with open_lab(clusters.get(name), out) as lab:
                 if await steps.run("chart", lambda: install_chart(lab)):
                     await run_scenarios(steps, lab, names)

@@ -64,8 +64,8 @@ def trusted() -> str:
     return os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile or CERTIFICATES
 
 
-def build_images(out: Path) -> list[Built]:
-    """Build both images, and write their archives to a folder; the base image too if it is missing."""
+def build_images() -> None:
+    """Build both images, and the base image if it is missing."""
     if subprocess.run(
         ["buildah", "inspect", BASE_IMAGE], capture_output=True, check=False
     ).returncode:
@@ -73,11 +73,11 @@ def build_images(out: Path) -> list[Built]:
     with tempfile.TemporaryDirectory() as folder:
         flags = " ".join(build_flags(Path(folder)))
         run("make", "-C", str(ROOT), "images", "CONTAINER_TOOL=buildah", f"BUILD_FLAGS={flags}")
-    out.mkdir(parents=True, exist_ok=True)
-    return [export(image, out) for image in (CONTROL_PLANE, ENGINE)]
 
 
 def export(image: str, out: Path) -> Built:
+    """Write the archive of an image to a folder."""
+    out.mkdir(parents=True, exist_ok=True)
     archive = out / f"{image.removeprefix('localhost/').split(':')[0]}.tar"
     archive.unlink(missing_ok=True)  # buildah adds to an archive
     run("buildah", "push", "--quiet", image, f"oci-archive:{archive}:{image}")
@@ -88,8 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = option_parser(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the archives")
     options = parser.parse_args(arguments)
-    for built in build_images(options.out):
-        print(json.dumps(built.record))
+    build_images()
+    for image in (CONTROL_PLANE, ENGINE):
+        print(json.dumps(export(image, options.out).record))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ import json
 import os
 import secrets
 import subprocess
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.support.tools.chart_tools import ensure_helm
 
@@ -29,9 +30,10 @@ from penstock.local.versions import KUBERNETES
 ROOT = Path(__file__).parents[2]
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 NUM_NODES = 2
-# Of an engine that computes in one thread: several fit on a node with two cores.
-ENGINE_RESOURCES = {"requests": {"cpu": "100m"}, "limits": {"cpu": 1, "memory": "1Gi"}}
 VALUES = {"image": {"repository": IMAGE}}
+# Of an engine that computes in one thread: each node has two cores, also for three engines of a canary.
+ENGINE_RESOURCES = {"requests": {"cpu": "100m"}, "limits": {"cpu": 1, "memory": "1Gi"}}
+CHART = ROOT / "charts" / "penstock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +73,9 @@ class Lab:
             finally:
                 await stage.close()
 
-    @asynccontextmanager
-    async def values(self, values: Mapping[str, object]) -> AsyncIterator[None]:
-        """Run with a release that has these values in addition to those of the installation."""
-        await upgrade(self, values)
-        try:
-            yield
-        finally:
-            await upgrade(self, {})
-
-    @property
-    def api_server_reads(self) -> dict[str, object]:
-        """Values that let the API server read from the operator, for `kubectl penstock explain`.
-
-        Programs of this machine have the same address, and read gateways' metrics.
-        """
-        address = {"ipBlock": {"cidr": f"{self.cluster.address}/32"}}
-        return {"networkPolicy": {"metricsFrom": [address]}}
+    async def helm(self, *arguments: str | Path) -> None:
+        """Run Helm for the release's namespace, and wait. Raises CalledProcessError."""
+        await asyncio.to_thread(_helm, self.cluster, *arguments)
 
 
 async def start_cluster(name: str) -> dict[str, object]:
@@ -142,8 +130,8 @@ async def install_chart(lab: Lab) -> dict[str, object]:
     metadata = {"name": NAMESPACE, "labels": RESTRICTED}
     lab.stage.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     values = lab.out / "values.json"
-    values.write_text(json.dumps(VALUES))
-    await asyncio.to_thread(_helm, lab.cluster, "install", f"--values={values}")
+    values.write_text(json.dumps(chart_values(lab.cluster)))
+    await lab.helm("install", "penstock", CHART, f"--values={values}")
     lab.stage.apply(gateway_service(lab.cluster))
     restarts = json.loads(lab.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json"))["items"]
     return {
@@ -152,22 +140,22 @@ async def install_chart(lab: Lab) -> dict[str, object]:
     }
 
 
-async def upgrade(lab: Lab, values: Mapping[str, object]) -> None:
-    """Give the release these values in addition to those of the installation."""
-    file = lab.out / "upgrade.json"
-    file.write_text(json.dumps({**VALUES, **values}))
-    await asyncio.to_thread(_helm, lab.cluster, "upgrade", "--reset-values", f"--values={file}")
+def chart_values(cluster: Cluster) -> dict[str, Any]:
+    """Values that the chart needs on every cluster whose nodes enforce NetworkPolicies.
+
+    `kubectl penstock explain` reads from the operator through the API server.
+    """
+    api_server = {"ipBlock": {"cidr": f"{cluster.address}/32"}}
+    return {**VALUES, "networkPolicy": {"metricsFrom": [api_server]}}
 
 
-def _helm(cluster: Cluster, command: str, *arguments: str) -> None:
-    """Run a command of Helm on the release, and wait until its pods are ready."""
+def _helm(cluster: Cluster, *arguments: str | Path) -> None:
     environment = os.environ | {
         "KUBECONFIG": str(cluster.kubeconfig),
         **{f"HELM_{each}_HOME": str(cluster.folder / "helm") for each in ("CACHE", "CONFIG", "DATA")},
     }  # fmt: skip
     helm = ensure_helm(print)
     subprocess.run(
-        [helm, command, "penstock", ROOT / "charts" / "penstock", f"--namespace={NAMESPACE}",
-         "--wait", "--timeout=180s", *arguments],
+        [helm, *arguments, f"--namespace={NAMESPACE}", "--wait", "--timeout=180s"],
         env=environment, check=True,
     )  # fmt: skip

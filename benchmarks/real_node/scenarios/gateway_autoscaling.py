@@ -1,7 +1,9 @@
 """The chart's HorizontalPodAutoscaler scales gateways by the CPU use of the metrics API, up and down."""
 
+import json
+
 import yaml
-from benchmarks.real_node.lab import ROOT, Lab
+from benchmarks.real_node.lab import CHART, ENGINE_RESOURCES, ROOT, Lab
 
 from penstock.chart.names import GATEWAY, NAMESPACE
 from penstock.clients.kubernetes.client import Kube
@@ -32,8 +34,15 @@ async def run(lab: Lab) -> dict[str, object]:
         workload = Workload(NAME, corpus(ROOT), prompt_words=20, max_tokens=96)
         async with Load(lab.cluster.gateway_url, workload) as load:
             load.set_clients(1)
-            async with lab.values({"gateway": {"autoscaling": AUTOSCALING}}):
+            values = lab.out / "autoscaling.json"
+            values.write_text(json.dumps({"gateway": {"autoscaling": AUTOSCALING}}))
+            await lab.helm(
+                "upgrade", "penstock", CHART, "--reset-then-reuse-values", f"--values={values}"
+            )
+            try:
                 figures = await scale(stage, load)
+            finally:
+                await lab.helm("rollback", "penstock")
             await load.finish()
         bad = [outcome for outcome in load.outcomes if outcome.end is not End.DONE]
         assert not bad, (len(bad), bad[:3])
@@ -45,6 +54,7 @@ def service() -> Object:
     made: Object = yaml.safe_load((ROOT / "examples" / "tiny-model.yaml").read_text())
     made["metadata"]["name"] = NAME
     made["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 1}
+    made["spec"]["resources"] = ENGINE_RESOURCES
     return made
 
 
@@ -81,4 +91,5 @@ async def wait_for_gateways(stage: Stage, number: int) -> float:
 async def has_gateways(kube: Kube, number: int) -> bool:
     deployment = await kube.get(DEPLOYMENTS, NAMESPACE, GATEWAY)
     status = deployment.get("status", {})
-    return bool(deployment["spec"]["replicas"] == status.get("readyReplicas") == number)
+    replicas: object = deployment["spec"]["replicas"]
+    return number == replicas and number == status.get("readyReplicas")

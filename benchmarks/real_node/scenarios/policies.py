@@ -8,7 +8,7 @@ from dataclasses import asdict
 from benchmarks.real_node import connection_pods
 from benchmarks.real_node.connection_matrix import find_listeners, try_connections, wrong_cells
 from benchmarks.real_node.connection_pods import ProbePod
-from benchmarks.real_node.lab import Lab, upgrade
+from benchmarks.real_node.lab import CHART, VALUES, Lab
 from tests.support.cluster.manifests import service_manifest
 
 from penstock.chart.connections.matrix import (
@@ -58,14 +58,14 @@ async def _measure(lab: Lab, places: Mapping[Place, str]) -> dict[str, object]:
     for name, variant in VARIANTS.items():
         values, policies = variant.values(site), variant.policies(site)
         if values:
-            await upgrade(lab, values)
+            await _upgrade(lab, values)
         if policies:
             lab.stage.apply(*policies)
         try:
             figures[name] = await _compare(lab, places, probes, variant.connections())
         finally:
             if values:
-                await upgrade(lab, {})
+                await _upgrade(lab, {})
             for policy in policies:
                 lab.kubectl("delete", "networkpolicy", "-n", services, policy["metadata"]["name"])
     figures["default values again"] = await _compare(lab, places, probes, default_connections())
@@ -114,6 +114,13 @@ async def _restore_time_s(lab: Lab, namespace: str) -> float:
     return await poll_until(
         lambda: _has_policy(lab, namespace), within_s=POLICY_WITHIN_S, what="the policy restored"
     )
+
+
+async def _upgrade(lab: Lab, values: Mapping[str, object]) -> None:
+    """Give the release these values in addition to those of the installation."""
+    file = lab.out / "values-of-connections.json"
+    file.write_text(json.dumps({**VALUES, **values}))
+    await lab.helm("upgrade", "penstock", CHART, "--reset-values", f"--values={file}")
 
 
 def _site(lab: Lab, places: Mapping[Place, str]) -> Site:

@@ -4,10 +4,11 @@ import shutil
 from pathlib import Path
 
 from benchmarks.cluster.rollout_campaign import CANARY, silent
-from benchmarks.real_node.lab import ROOT, Lab
+from benchmarks.real_node.lab import ENGINE_RESOURCES, ROOT, Lab
 from tests.support.cluster import rollouts
 from tests.support.cluster.rollouts import Ending
 
+from penstock.core.spec.service import Object
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage
 from penstock.local.models_claim import folder_claim
@@ -25,9 +26,9 @@ GOOD = {"model": {"uri": "pvc://models/penstock-tiny"}} | rollouts.GOOD
 
 
 async def run(lab: Lab) -> dict[str, object]:
-    async with lab.stage_in_namespace(NAME) as stage, lab.values(lab.api_server_reads):
+    async with lab.stage_in_namespace(NAME) as stage:
         mount_silent(lab, stage)
-        stage.apply(rollouts.service(NAME, ROLLOUT))
+        stage.apply(service())
         await stage.wait_for_engines(NAME, 1, within_s=240)
         workload = Workload(
             NAME, corpus(ROOT), prompt_words=60, max_tokens=16, seed=1, think_s=THINK_S
@@ -50,6 +51,13 @@ async def run(lab: Lab) -> dict[str, object]:
             "promoted_s": round(promoted.took_s),
             "requests_to_the_good_canary": promoted.met,
         }
+
+
+def service() -> Object:
+    """Build a service whose canaries are judged."""
+    made = rollouts.service(NAME, ROLLOUT)
+    made["spec"]["resources"] = ENGINE_RESOURCES
+    return made
 
 
 def mount_silent(lab: Lab, stage: Stage) -> None:

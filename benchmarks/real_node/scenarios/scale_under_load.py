@@ -3,7 +3,7 @@
 import asyncio
 
 import yaml
-from benchmarks.real_node.lab import ROOT, Lab
+from benchmarks.real_node.lab import ENGINE_RESOURCES, ROOT, Lab
 from tests.support.background import background
 from tests.support.cluster.scale_under_load import scale_under_load
 
@@ -45,6 +45,7 @@ def service() -> Object:
     """Build the demo's service under another name."""
     made: Object = yaml.safe_load((ROOT / "examples" / "tiny-model.yaml").read_text())
     made["metadata"]["name"] = NAME
+    made["spec"]["resources"] = ENGINE_RESOURCES
     return made
 
 

@@ -59,8 +59,7 @@ def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
         name,
         {
             "engine": {"maxModelLen": 512, "maxNumSeqs": 8, "kvCache": {"memory": "8Mi"}},
-            # A small request, so that all sides of a rollout fit on a node with two CPUs.
-            "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": 1, "memory": "1Gi"}},
+            "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
             "objectives": {"ttft": "5s", "tpot": "500ms"},
             "scaling": {"minReplicas": replicas, "maxReplicas": replicas},
             "terminationGracePeriodSeconds": 33,
