@@ -36,11 +36,7 @@ def values(cluster: Cluster) -> dict[str, Any]:
     """Values of the chart that scenarios need besides those of `penstock local up`."""
     if cluster.node == "agent":
         return {}
-    return {
-        "operator": {"allowedHostPaths": ["/"]},  # e2e/refusals has models at file:// URIs
-        # The API server and this test read metrics and records from the machine's address.
-        "networkPolicy": {"metricsFrom": [{"ipBlock": {"cidr": f"{cluster.address}/32"}}]},
-    }
+    return {"operator": {"allowedHostPaths": ["/"]}}  # e2e/refusals has models at file:// URIs
 
 
 def _name_images(cluster: Cluster, registry: str) -> None:

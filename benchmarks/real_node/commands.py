@@ -9,5 +9,5 @@ def run(*command: str) -> None:
 
 
 def output(*command: str) -> str:
-    """What a command prints, without the line's end."""
+    """Run a command and return what it prints, without the line's end."""
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()

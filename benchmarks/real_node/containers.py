@@ -42,7 +42,7 @@ def restrictions(pod: Mapping[str, Any], user: str | None = None) -> list[str]:
 
 
 def run_inside(image: str, flags: list[str], source: Path) -> str:
-    """What a Python program prints in a container of an image."""
+    """Run a Python program in a container of an image, and return what it prints."""
     command = [*PODMAN, "run", "--rm", "--interactive", *LIMITS, "--entrypoint=python", *flags]
     with source.open() as program:
         done = subprocess.run(

@@ -27,7 +27,6 @@ from benchmarks.real_node.image_checks import (
 )
 from benchmarks.real_node.pods import Pod, chart_pods, engine_pod
 from tests.support.cluster.crds import install_crds
-from tests.support.engine.tiny_model import make_tiny_model
 
 from penstock.chart.names import NAMESPACE
 from penstock.chart.rendering.install import image_values, install_manifests
@@ -51,7 +50,7 @@ RULES = (
         max_bytes=None,
     ),
 )
-# Of a range that OpenShift gives a namespace.
+# OpenShift gives each namespace a range of user ids; this one is of such a range.
 ARBITRARY_USER = "1000730000:0"
 MAX_READY_S = 5.0  # for operator and gateway; a replica that is replaced should be back in seconds
 READY_TIMEOUT_S = 120.0
@@ -112,6 +111,9 @@ def engine_records() -> Iterator[Record]:
     """Records of starts and ends of an engine on the CPU, as two users."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
+        # torch and transformers take seconds to import, which other steps and --help do without.
+        from tests.support.engine.tiny_model import make_tiny_model
+
         make_tiny_model(Path(folder, "tiny"))
         pod = engine_pod()
         address = "127.0.0.1"

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 NUM_NODES = 2
 VALUES = {"image": {"repository": IMAGE}}
-# Of an engine that computes in one thread: each node has two cores, also for three engines of a canary.
+# An engine computes in one thread here: three engines of a canary fit on nodes with two cores.
 ENGINE_RESOURCES = {"requests": {"cpu": "100m"}, "limits": {"cpu": 1, "memory": "1Gi"}}
 CHART = ROOT / "charts" / "penstock"
 

@@ -1,4 +1,4 @@
-"""Where the pods of Penstock's own Deployments run, and which of them leads."""
+"""Finds and moves the pods of Penstock's own Deployments, and the operator that leads."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR, selec
 from penstock.clients.kubernetes.client import Object
 from penstock.clients.kubernetes.resources import LEASES
 
-# Of this machine all connections to Services go by the first node, so the other one is lost or drained.
+# Connections of this machine to Services go by the first node, so the other one is lost or drained.
 NODE = "penstock-node-1"
 MAX_MOVES = 6  # deletions of pods until they are where a scenario needs them
 

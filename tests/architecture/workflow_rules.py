@@ -9,13 +9,13 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
-# These run a workflow of the default branch, with its secrets, on behalf of a pull request.
+# These triggers run a workflow of the default branch, with its secrets, on behalf of a pull request.
 REFUSED_TRIGGERS = {"pull_request_target", "workflow_run", "issue_comment"}
 TOKENS = re.compile(r"\bsecrets\b|\bgithub\.token\b")
 
 
 def broken_rules(text: str) -> list[str]:
-    """What is wrong with a workflow, a line each. text: its YAML."""
+    """Return the rules that a workflow breaks, a line each. text: its YAML."""
     return [*_broken_by_workflow(text), *_unpinned_actions(text), *_unknown_targets(text)]
 
 

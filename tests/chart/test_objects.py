@@ -36,7 +36,7 @@ def test_drains_take_one_gateway_and_one_operator_at_a_time() -> None:
         assert guarded["maxUnavailable"] == 1
         assert selects(guarded["selector"], template["metadata"]["labels"])
         spread = template["spec"]["topologySpreadConstraints"]
-        # With a second key, the scheduler spreads pods over no node that lacks its label.
+        # The scheduler leaves out nodes that lack the label of a second key.
         assert [each["topologyKey"] for each in spread] == ["kubernetes.io/hostname"]
         (preferred,) = template["spec"]["affinity"]["podAntiAffinity"].values()
         (zones,) = [each["podAffinityTerm"] for each in preferred]

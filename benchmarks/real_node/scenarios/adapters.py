@@ -26,7 +26,8 @@ from penstock_engine.make_model.adapters import make_adapters
 
 PROMPT = list(range(40, 60))
 NUM_ADAPTERS = 6
-# One is on every engine; the engines have memory for eight copies together, and compute four at a time.
+# The first adapter is on every engine. The engines have memory for eight copies together, and compute
+# four at a time.
 EVERYWHERE, *ON_DEMAND = (f"real-{number}" for number in range(NUM_ADAPTERS))
 
 

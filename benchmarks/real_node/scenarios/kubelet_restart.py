@@ -41,7 +41,7 @@ async def run(lab: Lab) -> dict[str, object]:
 
             await poll_until(is_back, within_s=READY_S, what="the kubelet renews its lease")
             back_s = monotonic() - killed_s
-            # It reads the containers that it finds, and updates the pods' states.
+            # A restarted kubelet reads the containers that it finds, and updates the pods' states.
             await asyncio.sleep(SETTLE_S)
             await lab.stage.wait_for_engines(NAME, 2, within_s=READY_S, namespace=namespace)
         after = restarts(lab, watched(namespace))

@@ -102,7 +102,7 @@ def up(
 def _check_same(
     existing: Cluster, allocatable: Mapping[str, str], node: NodeKind | None, num_nodes: int | None
 ) -> None:
-    """Raise ClusterError if other nodes are asked for than an existing cluster has."""
+    """Check that an existing cluster has the nodes that `up` asks for. Raises ClusterError."""
     asked = {
         "set of resources": dict(allocatable) or None,
         "kind of node": node,

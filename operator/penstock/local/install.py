@@ -34,13 +34,14 @@ VALUES = {
 }
 
 
-# On real nodes, programs of this machine read engines' metrics from the bridge's address.
 def _kubelet_values(cluster: Cluster) -> dict[str, Any]:
+    """Values on nodes with kubelets, whose policies would keep this machine and its API server out."""
+    machine = [{"ipBlock": {"cidr": f"{cluster.address}/32"}}]
     return {
         "image": {"repository": IMAGE},
         "operator": {"replicas": 1},
         "gateway": {"replicas": 1},
-        "networkPolicy": {"enginesFrom": [{"ipBlock": {"cidr": f"{cluster.address}/32"}}]},
+        "networkPolicy": {"enginesFrom": machine, "metricsFrom": machine},
     }
 
 

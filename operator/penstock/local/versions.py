@@ -5,7 +5,7 @@ ETCD = "3.6.5"
 
 KUBERNETES_BINARIES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 BINARIES = (*KUBERNETES_BINARIES, "etcd")
-# Of a cluster, by what runs the pods of its nodes.
+# Binaries of a cluster, by the program that runs the pods of its nodes.
 BINARIES_OF = {"agent": BINARIES, "kubelet": (*BINARIES, "kubelet", "kube-proxy")}
 
 OLDEST = {

@@ -30,7 +30,7 @@ def test_the_policy_is_of_engines_and_admits_evaluation_jobs_of_the_namespace() 
     policy = engines_policy("default", [])["spec"]
     assert selects(policy["podSelector"], engine_labels)
     assert not selects(policy["podSelector"], job_labels)
-    # Without a namespaceSelector, the peer is of the policy's own namespace.
+    # A peer without a namespaceSelector is of the policy's own namespace.
     ((peer,),) = ([*rule["from"]] for rule in policy["ingress"])
     assert [*peer] == ["podSelector"]
     assert selects(peer["podSelector"], job_labels)

@@ -144,7 +144,7 @@ def test_what_keeps_a_pod_from_running(status: Any, trouble: Any) -> None:
     assert pod.is_crash_looping == (trouble is not None and trouble[0] == "CrashLoopBackOff")
 
 
-def since(ready: str, at: str) -> list[dict[str, str]]:
+def ready_condition(ready: str, at: str) -> list[dict[str, str]]:
     return [{"type": "Ready", "status": ready, "lastTransitionTime": f"2026-01-01T00:00:{at}Z"}]
 
 
@@ -155,11 +155,15 @@ RUNNING = {"running": {"startedAt": "2026-01-01T00:00:10Z"}}
     ("state", "conditions", "is_known"),
     [
         ({"waiting": {"reason": "CrashLoopBackOff"}}, [], True),
-        (KILLED["lastState"], since("True", "10"), False),  # the kubelet has not updated Ready yet
-        (KILLED["lastState"], since("False", "10"), True),
-        (RUNNING, since("False", "10"), True),
-        (RUNNING, since("False", "11"), False),  # it was ready since it started
-        (RUNNING, since("True", "10"), False),
+        (
+            KILLED["lastState"],
+            ready_condition("True", "10"),
+            False,
+        ),  # the kubelet has not updated Ready yet
+        (KILLED["lastState"], ready_condition("False", "10"), True),
+        (RUNNING, ready_condition("False", "10"), True),
+        (RUNNING, ready_condition("False", "11"), False),  # it was ready since it started
+        (RUNNING, ready_condition("True", "10"), False),
     ],
 )
 def test_a_container_that_was_killed_for_lack_of_memory(

@@ -87,7 +87,7 @@ def ended(name: str, created_s: float, ended_s: float | None, **rest: Any) -> Ob
         ([ended("a", 9000, 598)], ""),
         ([ended("a", 9000, 599)], "a"),
         ([ended("a", 599, None)], "a"),
-        # Of several, the last one is kept.
+        # The last of several ended pods is kept.
         ([ended("a", 300, 200), ended("b", 200, 100), ended("c", 100, 1)], "ba"),
         ([ended("a", 300, 200), ended("b", 200, 100, variant="spot")], ""),
         ([ended("a", 300, 200), ended("b", 200, 100, cohort=CONTROL)], ""),

@@ -36,7 +36,7 @@ def test_an_engine_that_ended_has_an_event_once(reason: str) -> None:
     assert new_events(before, after, None) == [("Warning", reason, "w")]
     assert new_events(after, after, None) == []
     assert new_events(after, before, None) == []
-    # Without another engine the Event of Ready says it.
+    # Where no other engine answers, the Event of Ready tells of it.
     assert new_events(before, with_engines(reason, ready=reason), None) == [
         ("Warning", reason, "m")
     ]

@@ -33,7 +33,7 @@ def test_address_beside_that_of_a_pod(host, loopback):
 
 
 @pytest.fixture
-def beside(monkeypatch):
+def loopback_listener(monkeypatch):
     monkeypatch.setattr("penstock_engine.http.loopback.loopback_beside", lambda _: "127.0.0.1")
 
 
@@ -66,7 +66,7 @@ async def until(check):
     "make", [lambda: EngineServer(config(), lambda: None), lambda: GatewayServer(config())],
     ids=["engine", "gateway"],
 )  # fmt: skip
-async def test_both_addresses_answer_until_the_end(make, beside):
+async def test_both_addresses_answer_until_the_end(make, loopback_listener):
     server = make()
     serving = asyncio.create_task(server.serve())
     await until(lambda: server.started and len(server.servers) == 2)
@@ -80,7 +80,7 @@ async def test_both_addresses_answer_until_the_end(make, beside):
             await ask(address, port)
 
 
-async def test_an_address_that_is_taken_is_left_out(beside, caplog):
+async def test_an_address_that_is_taken_is_left_out(loopback_listener, caplog):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         server = GatewayServer(config(port))

@@ -64,7 +64,7 @@ DESTINATIONS: Mapping[str, Destination] = {
     "other-port": Destination("another host, another port", "tenant", {}, OTHER_PORT),
 }  # fmt: skip
 
-# What no policy of Penstock keeps other pods from.
+# Destinations that no policy of Penstock keeps other pods from.
 _UNRESTRICTED = ("dns", "api-server", "https", "engine-port", "other-port")
 _CLIENT = frozenset(("gateway", *_UNRESTRICTED))
 _HOME = frozenset(("gateway-management", "operator"))

@@ -45,7 +45,7 @@ def objects() -> list[dict[str, Any]]:
         *roles,
         *(_binding(user, user, f"penstock-local:{user}") for user in RULES),
         _binding("kubelet-api", "kube-apiserver", "system:kubelet-api-admin"),
-        # It asks the API server who its own clients are, and what they may do.
+        # metrics-server asks the API server who its own clients are, and what they may do.
         _binding("metrics-server-auth", "metrics-server", "system:auth-delegator"),
         _binding(
             "metrics-server-auth-reader",

@@ -10,7 +10,7 @@ from penstock.local.record import DNS_SERVICE, Cluster
 
 PAUSE_IMAGE = "penstock.local/pause:1"
 CLUSTER_DOMAIN = "cluster.local"
-# Of the node's own mount namespace, where /run belongs to the node.
+# The path is one of the node's mount namespace, where /run belongs to the node.
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
 

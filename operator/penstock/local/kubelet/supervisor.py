@@ -46,7 +46,6 @@ class Supervisor:
         self._tools = tools
         self._commands = commands(cluster, index, tools)
         self._running: dict[int, str] = {}
-        self._is_ending = False
 
     def run(self) -> None:
         """Run until SIGTERM."""
@@ -58,7 +57,7 @@ class Supervisor:
         for name in self._commands:
             if name != "containerd":
                 self._start(name)
-        while not self._is_ending:
+        while True:
             self._restart_ended()
 
     def _start(self, name: str) -> None:
@@ -90,12 +89,11 @@ class Supervisor:
         except ChildProcessError:
             sleep(RESTART_PAUSE_S)
             return
-        if (name := self._running.pop(pid, None)) and not self._is_ending:
+        if name := self._running.pop(pid, None):
             sleep(RESTART_PAUSE_S)
             self._start(name)
 
     def _end(self, number: int, frame: FrameType | None) -> None:
-        self._is_ending = True
         sys.exit(0)  # the kernel kills the other processes of the namespace
 
 
