@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.options import option_parser
 from benchmarks.real_node.commands import output, run
 
 SUITE = "bookworm"
@@ -107,5 +108,6 @@ def make_base_image() -> None:
 
 
 if __name__ == "__main__":
+    option_parser(__doc__).parse_args()
     make_base_image()
     print(BASE_IMAGE)

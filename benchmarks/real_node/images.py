@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.options import option_parser
 from benchmarks.real_node import image_facts
 from benchmarks.real_node.build_images import CONTROL_PLANE, ENGINE
 from benchmarks.real_node.commands import output
@@ -170,4 +171,5 @@ def run_checks() -> bool:
 
 
 if __name__ == "__main__":
+    option_parser(__doc__).parse_args()
     sys.exit(not run_checks())

@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Starts the operator or gateway of a later version, with the arguments of `penstock`.
-NOT_CALLED_BY_HAND = {"benchmarks.cluster.campaigns.next_version"}
+NOT_CALLED_BY_HAND = {
+    # Starts the operator or gateway of a later version, with the arguments of `penstock`.
+    "benchmarks.cluster.campaigns.next_version",
+    # Are sent to Python in pods and containers that have no other package.
+    "benchmarks.real_node.connection_probe",
+    "benchmarks.real_node.image_facts",
+    "benchmarks.real_node.stream_answer",
+}
 
 
 @pytest.mark.slow
