@@ -20,6 +20,11 @@ PODS: dict[str, Any] = {
     "terminationGracePeriodSeconds": 120,
 }
 
+EXPOSED = {
+    "type": "LoadBalancer",
+    "externalTrafficPolicy": "Local",
+    "annotations": {"lb": "internal"},
+}
 MONITORING = {
     "podMonitor": {"enabled": True, "interval": "5s", "labels": {"release": "prometheus"}},
     "prometheusRule": {
@@ -59,7 +64,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         "networkPolicy": {"enginesFrom": [{"ipBlock": {"cidr": "10.1.0.0/16", "except": ["10.1.9.0/24"]}}]},
     },
     "open_engines": {"monitoring": MONITORING, "networkPolicy": {"engines": False}},
-    "exposed": {"gateway": {"service": {"type": "LoadBalancer", "annotations": {"lb": "internal"}}}},
+    "exposed": {"gateway": {"service": EXPOSED}},
     "one_namespace": {"watchNamespace": "team-a", "monitoring": MONITORING} | PROMETHEUS,
     "monitored": {"monitoring": MONITORING} | PROMETHEUS,
     "bare": {

@@ -25,8 +25,8 @@ _NOTES = """\
   that node with `hostNetwork: true`. Network plugins differ in what they do with other nodes; this table is
   for those that treat them as hosts outside of the cluster.
 - "Another host" is any address, also on the internet.
-- A Service of type LoadBalancer or NodePort gives connections the address of a node, unless its
-  `externalTrafficPolicy` is Local: `gatewayFrom` then sees the node in place of the client.
+- A Service of type LoadBalancer or NodePort gives connections the address of a node, so that
+  `gatewayFrom` sees the node in place of the client. `gateway.service.externalTrafficPolicy: Local` keeps the client's.
 - With `gateway.hostNetwork` a gateway has its node's address. Most network plugins then restrict neither what
   it connects to nor who connects to its ports, also to that with metrics of all namespaces. A firewall of the
   nodes has to.
@@ -56,7 +56,7 @@ def page() -> str:
         [variant.text, _connections(variant.opened), _connections(variant.closed)]
         for variant in VARIANTS.values()
     ]
-    policy = yaml.safe_dump(engine_egress_policy("team-a"), sort_keys=False)
+    policy = yaml.safe_dump(engine_egress_policy("default"), sort_keys=False)
     return "\n".join(
         [
             _INTRODUCTION,

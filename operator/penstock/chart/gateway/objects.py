@@ -104,6 +104,7 @@ def _service() -> Tree:
         },
         "spec": {
             "type": Value("gateway.service.type"),
+            "externalTrafficPolicy": optional("gateway.service.externalTrafficPolicy"),
             "selector": selector(GATEWAY),
             "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}],
         },
