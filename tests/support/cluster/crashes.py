@@ -18,6 +18,7 @@ from typing import Any, Literal
 from tests.support.cluster.killing_proxy import KillingProxy, Moment
 from tests.support.cluster.manifests import service_manifest
 
+from penstock.cli.servers.operator import LEADERSHIP_LOST
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.resources import (
     CONTROLLER_REVISIONS,
@@ -27,7 +28,6 @@ from penstock.clients.kubernetes.resources import (
     NAMESPACES,
     PODS,
 )
-from penstock.controller.election.election import LeadershipLost
 from penstock.core.observed.rollout_phases import Phase
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action
@@ -160,7 +160,7 @@ async def _run_operators(proxy: KillingProxy, kube: Kube, config: Path, namespac
             proxy.operator = await _start(config, namespace)
             returncode = await proxy.operator.wait()
             said = _log(config).read_text()
-            if proxy.kills == kills and LeadershipLost.__name__ not in said:
+            if proxy.kills == kills and LEADERSHIP_LOST not in said:
                 raise OperatorEnded(f"exit status {returncode}: {said[-MAX_SAID_CHARS:]}")
             # A dead leader's Lease expires after ten seconds; deleting it saves the wait.
             await kube.delete(LEASES, namespace, "penstock-operator")

@@ -12,11 +12,17 @@ from urllib.parse import urlsplit
 import typer
 
 from penstock.cli.options.logs import LogFormatOption, LogLevelOption
+from penstock.clients.machine.error_groups import innermost
 from penstock.clients.machine.logs import configure as configure_logs
 from penstock.clients.prometheus.promql import Server
 from penstock.controller.app import run as run_operator
+from penstock.controller.election.election import LeadershipLost
 from penstock.controller.process.settings import Settings
 from penstock.core.manifests.allowed_pods import PodLimits
+
+logger = logging.getLogger(__name__)
+
+LEADERSHIP_LOST = "this replica no longer leads, and ends to start again as a standby"
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -115,7 +121,14 @@ def run(
         ),
         None if engines_from is None else peers(engines_from),
     )
-    asyncio.run(run_operator(settings))
+    try:
+        asyncio.run(run_operator(settings))
+    except BaseExceptionGroup as group:
+        _, others = group.split(LeadershipLost)
+        if others is not None:
+            raise
+        logger.error("%s: %s", LEADERSHIP_LOST, innermost(group))
+        raise typer.Exit(1) from None
 
 
 def prometheus(url: str | None, token_file: Path | None, ca_file: Path | None) -> Server | None:

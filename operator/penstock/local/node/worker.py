@@ -9,6 +9,7 @@ from pathlib import Path
 
 from penstock.clients.kubernetes.resources import PODS
 from penstock.clients.machine.clock import monotonic, unix_time
+from penstock.clients.machine.error_groups import innermost
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.spec.service import Object
 from penstock.errors import KubeError
@@ -110,7 +111,7 @@ class PodWorker:
         except Exception as error:
             logger.exception("pod %s", self.pod["metadata"]["name"])
             await self._report.refuse(
-                "NodeAgentError", f"the node agent failed: {_innermost(error)!r}"
+                "NodeAgentError", f"the node agent failed: {innermost(error)!r}"
             )
 
     async def _mount(self) -> None:
@@ -251,9 +252,3 @@ class PodWorker:
             if left_s() <= 0:
                 container.kill()
             await asyncio.sleep(POLL_S)
-
-
-def _innermost(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
