@@ -289,3 +289,11 @@ def test_the_deployments_of_a_side_are_found_by_variant() -> None:
 )  # fmt: skip
 def test_what_a_preflight_found(phase: str, said: str, expected: PreflightResult | None) -> None:
     assert preflight_result(replace(POD, phase=phase, termination_message=said)) == expected
+
+
+def test_a_preflight_without_memory_is_named_as_such() -> None:
+    killed = replace(POD, phase="Failed", termination_message="log", is_out_of_memory=True)
+    expected = PreflightResult(
+        False, "PreflightFailed", "the preflight was killed for lack of memory"
+    )
+    assert preflight_result(killed) == expected

@@ -61,9 +61,14 @@ def _result(preflight: ObservedPod) -> PreflightResult | None:
             return PreflightResult(True, "Passed", "the preflight passed")
         if preflight.lost:
             return None
-        return PreflightResult(
-            False, "PreflightFailed", preflight.termination_message[-500:] or "the preflight failed"
-        )
+        return PreflightResult(False, "PreflightFailed", _failure(preflight))
+
+
+def _failure(preflight: ObservedPod) -> str:
+    """Message about a preflight that failed and gave no verdict."""
+    if preflight.is_out_of_memory:
+        return "the preflight was killed for lack of memory"
+    return preflight.termination_message[-500:] or "the preflight failed"
 
 
 def _fit(report: dict[str, Any]) -> str:
