@@ -5,6 +5,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from penstock.chart.version import VERSION
@@ -92,11 +94,12 @@ def names(cluster: Cluster) -> list[str]:
 
 
 def load_images(cluster: Cluster, archives: Iterable[Path]) -> None:
-    """Import archives of images into each node. Raises ClusterError."""
+    """Import archives of images into each node, into all nodes at the same time. Raises ClusterError."""
     ctr = read_tools(cluster)["ctr"]
-    for pid in _first_processes(cluster):
+    pids = list(_first_processes(cluster))
+    with ThreadPoolExecutor(len(pids)) as pool:
         for archive in archives:
-            import_image(pid, ctr, archive)
+            list(pool.map(partial(import_image, ctr=ctr, archive=archive), pids))
 
 
 def name_image(cluster: Cluster, source: str, name: str) -> None:
