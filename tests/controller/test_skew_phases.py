@@ -6,7 +6,7 @@ import pytest
 from tests.controller.version_skew import lasting_state, newer_crd, settle, whole_state
 
 from penstock.api.generation.crdgen import inference_service_crd
-from penstock.clients.kubernetes.resources import PODS
+from penstock.clients.kubernetes.resources import NODES, PODS
 
 pytestmark = pytest.mark.cluster
 
@@ -18,8 +18,9 @@ AT_ONCE = {"strategy": "BlueGreen", "blueGreen": {"scaleDownDelay": "0s"}}
 PATIENT = {"terminationGracePeriodSeconds": 3600}
 TWO = {"minReplicas": 2, "maxReplicas": 2}
 CHANGED = {"engine": {"seed": 1}}
-# Step that puts a finalizer on the pods, so that they do not end.
+# Step that binds the pods to a node without a kubelet, so that they do not end.
 HELD = "held"
+NODE = "without-a-kubelet"
 # The first spec, and what is done in which phase until the last phase is reached.
 PHASES = {
     "Stable": ({}, ()),
@@ -46,12 +47,18 @@ PHASES = {
 }  # fmt: skip
 
 
-async def hold_pods(stand, *, held=True):
-    """Add a finalizer to the pods, so that they stay when they are deleted; or remove it."""
-    patch = {"metadata": {"finalizers": ["penstock.test/held"] if held else None}}
+async def hold_pods(stand):
+    """Bind the pods to a node: nothing there ends them, and without one they would be marked as failed."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
     for pod in await stand.pods():
         name = pod["metadata"]["name"]
-        await stand.kube.merge(PODS, stand.namespace, name, patch, manager="test")
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        await stand.kube.create(PODS, stand.namespace, body, name=name, sub="binding")
+
+
+async def end_pods(stand):
+    for pod in await stand.pods():
+        await stand.kube.delete(PODS, stand.namespace, pod["metadata"]["name"], grace_s=0)
 
 
 async def bring(stand, phase):
@@ -70,7 +77,18 @@ async def bring(stand, phase):
 
 
 @pytest.fixture
-async def standing(new_stand):
+async def node(kube):
+    """A node that the scheduler places no pods on."""
+    body = {
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "spec": {"unschedulable": True},
+    }  # fmt: skip
+    await kube.create(NODES, None, body)
+    yield
+    await kube.delete(NODES, None, NODE)
+
+
+@pytest.fixture
+async def standing(new_stand, node):
     """Services in all phases and their states, by phase."""
     stands = {phase: await new_stand() for phase in PHASES}
     try:
@@ -84,7 +102,7 @@ async def standing(new_stand):
         yield stands, {phase: state.result() for phase, state in states.items()}
     finally:
         for each in stands.values():
-            await hold_pods(each, held=False)
+            await end_pods(each)
 
 
 async def test_an_upgrade_in_any_order_changes_no_service(
