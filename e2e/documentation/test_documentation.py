@@ -24,6 +24,8 @@ PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").
 # Cache folders that the pages share with the user, because they are slow to build.
 SHARED_CACHES = ("bin", "compiled")
 ON_PATH = 'export PATH="$PWD/.venv/bin:$PATH"\n'
+FRACTION = re.compile(r"\d+\.\d+")
+MACHINES_DIFFER_BY = 0.001  # of log-probabilities in float32
 NEEDS_CLUSTER = re.compile(r"\b(kubectl|penstock (explain|record|rollout))\b")
 CLUSTER = """\
 penstock local up
@@ -107,6 +109,8 @@ def test_commands_run(page: str, tree: Path, home: Path, answers_are_known: bool
             is_output = block.language == "text" and block.follows_directly
             if printed is not None and is_output and answers_are_known:
                 assert _comparable(printed) == _comparable(block.text), f"{page}:{block.line}"
+                numbers = pytest.approx(_numbers(block.text), abs=MACHINES_DIFFER_BY)
+                assert _numbers(printed) == numbers, f"{page}:{block.line}"
             printed = None
     finally:
         session.close()
@@ -154,6 +158,10 @@ def _manifest(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _comparable(output: str) -> str:
-    """Output without what differs from run to run: ids, times, and the last digits of numbers."""
+    """Output without what differs from run to run or from machine to machine: ids, times and fractions."""
     text = re.sub(r'"(id)":"[^"]*"|"(created)":\d+', r"\1\2", output)
-    return re.sub(r"\d+\.\d+", lambda found: f"{float(found[0]):.3f}", text).strip()
+    return FRACTION.sub("FRACTION", text).strip()
+
+
+def _numbers(output: str) -> list[float]:
+    return [float(each) for each in FRACTION.findall(output)]
