@@ -26,7 +26,8 @@ _NOTES = """\
   for those that treat them as hosts outside of the cluster.
 - "Another host" is any address, also on the internet.
 - A Service of type LoadBalancer or NodePort gives connections the address of a node, so that
-  `gatewayFrom` sees the node in place of the client. `gateway.service.externalTrafficPolicy: Local` keeps the client's.
+  `gatewayFrom` sees the node in place of the client. With `gateway.service.externalTrafficPolicy: Local` it
+  sees the client.
 - With `gateway.hostNetwork` a gateway has its node's address. Most network plugins then restrict neither what
   it connects to nor who connects to its ports, also to that with metrics of all namespaces. A firewall of the
   nodes has to.

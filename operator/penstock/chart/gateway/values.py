@@ -55,8 +55,8 @@ class GatewayService(ValuesModel):
     """Type of the Service. The gateway authenticates nobody: put a proxy that does so in front of it before
     it is reachable from outside."""
     external_traffic_policy: Literal["", "Cluster", "Local"] = ""
-    """Of a Service of type NodePort or LoadBalancer: with Local, the gateway and networkPolicy.gatewayFrom see
-    the addresses of clients, not those of nodes. Empty: Kubernetes' default, Cluster."""
+    """Of a Service of type NodePort or LoadBalancer: with Local, the gateway and networkPolicy.gatewayFrom
+    see the addresses of clients, not those of nodes. Empty: Kubernetes' default, Cluster."""
     annotations: dict[str, str] = Field(default={})
     """Annotations of the Service."""
 
