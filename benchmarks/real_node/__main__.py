@@ -19,9 +19,14 @@ from benchmarks.options import option_parser
 from benchmarks.real_node.build_images import build_images
 from benchmarks.real_node.images import run_checks
 from benchmarks.real_node.lab import Lab, install_chart, open_lab, remove_cluster, start_cluster
+from tests.support.tools.chart_tools import ensure_helm
 
 from penstock.clients.machine.clock import monotonic
 from penstock.local import cluster as clusters
+from penstock.local.binaries import ensure_binaries
+from penstock.local.gobuild import shared_cache
+from penstock.local.kubelet.tools import ensure_tools
+from penstock.local.versions import BINARIES_OF
 
 # In this order: those that end a node come last.
 SCENARIOS = (
@@ -78,6 +83,18 @@ async def build() -> Mapping[str, object]:
     return {}
 
 
+async def build_programs() -> Mapping[str, object]:
+    """Download or build the programs of the cluster, and Helm."""
+
+    def ensure() -> None:
+        ensure_binaries(print, BINARIES_OF["kubelet"])
+        ensure_tools(print)
+        ensure_helm(print)
+
+    await asyncio.to_thread(ensure)
+    return {}
+
+
 async def check() -> Mapping[str, object]:
     assert await asyncio.to_thread(run_checks), "a check of the images failed: see its record above"
     return {}
@@ -87,8 +104,12 @@ async def run_all(steps: Steps, out: Path, names: Sequence[str]) -> None:
     """Build, install, run and remove everything. A step that others need ends the run if it fails."""
     name = f"real-{secrets.token_hex(3)}"
     try:
+        with shared_cache():
+            built = await asyncio.gather(
+                steps.run("images built", build), steps.run("programs built", build_programs)
+            )
         if (
-            await steps.run("images built", build)
+            all(built)
             and await steps.run("images checked", check)
             and await steps.run("cluster", lambda: start_cluster(name))
         ):

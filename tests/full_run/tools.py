@@ -1,10 +1,8 @@
 """Pytest plugin that builds the tools of all tests first, beside those that need none, with one Go cache."""
 
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.support.tools import prometheus
@@ -13,7 +11,7 @@ from tests.support.tools.chart_tools import ensure_helm, ensure_kubeconform
 from tests.support.tools.otel_collector import ensure_otel_collector
 
 from penstock.local.binaries import ensure_binaries
-from penstock.local.gobuild import SHARED_CACHE
+from penstock.local.gobuild import shared_cache
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,8 +20,8 @@ class Tools:
     """Starts the builds with the run. Tests wait for a tool by its lock, and build one that failed again."""
 
     def pytest_sessionstart(self) -> None:
-        self._cache = tempfile.mkdtemp(prefix="go-")
-        os.environ[SHARED_CACHE] = self._cache  # also of the workers
+        self._caches = ExitStack()
+        self._caches.enter_context(shared_cache())  # also of the workers
         self._building = subprocess.Popen(
             [sys.executable, "-m", "tests.full_run.tools"], cwd=ROOT, stdout=subprocess.DEVNULL
         )
@@ -31,8 +29,7 @@ class Tools:
     def pytest_sessionfinish(self) -> None:
         self._building.terminate()
         self._building.wait()
-        del os.environ[SHARED_CACHE]
-        shutil.rmtree(self._cache)
+        self._caches.close()
 
 
 def build() -> None:

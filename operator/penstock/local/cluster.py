@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from penstock.local import components, processes, record, startup
 from penstock.local.binaries import ensure_binaries
+from penstock.local.gobuild import shared_cache
 from penstock.local.kubelet import addresses, nodes
 from penstock.local.kubelet.tools import ensure_tools, require_packages
 from penstock.local.locks import file_lock
@@ -73,8 +74,9 @@ def up(
     if node == "kubelet":
         nodes.require_root()
         require_packages(may_install=may_install, say=say)
-    binaries = ensure_binaries(say, BINARIES_OF[node])
-    tools = ensure_tools(say) if node == "kubelet" else {}
+    with shared_cache():
+        binaries = ensure_binaries(say, BINARIES_OF[node])
+        tools = ensure_tools(say) if node == "kubelet" else {}
     cluster = existing or _create(name, allocatable, node, num_nodes or 1, say)
     with _locked(cluster):
         dead = dead_components(cluster)

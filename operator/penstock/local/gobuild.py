@@ -1,8 +1,8 @@
 """Builds the control plane from Go modules, if releases cannot be downloaded.
 
 The build takes about five minutes on two cores. Module and build caches are in the work folder, which
-is removed at the end, so that an interrupted build leaves nothing behind. Several builds can share them:
-their folder is then named by PENSTOCK_GO_CACHE, and removed by the process that sets it.
+is removed at the end, so that an interrupted build leaves nothing behind. Several builds share them within
+`shared_cache`, which names their folder in PENSTOCK_GO_CACHE.
 """
 
 import json
@@ -10,9 +10,12 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.clients.machine.caches import cache_root
 from penstock.local.versions import ETCD, KUBERNETES, KUBERNETES_BINARIES
 
 GO_VERSION = "1.26.0"
@@ -32,6 +35,22 @@ func main() { etcdmain.Main(os.Args) }
 
 class BuildFailed(Exception):
     """The Go build failed or could not start; the text says what to do."""
+
+
+@contextmanager
+def shared_cache() -> Iterator[None]:
+    """Let the builds within the block share their caches, also those of processes that it starts."""
+    if SHARED_CACHE in os.environ:
+        yield
+        return
+    parent = cache_root() / "bin"
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".go-", dir=parent) as folder:
+        os.environ[SHARED_CACHE] = folder
+        try:
+            yield
+        finally:
+            del os.environ[SHARED_CACHE]
 
 
 def kubernetes_go_mod(upstream: str, version: str = KUBERNETES) -> str:
