@@ -32,6 +32,24 @@ def bounded_decision(
     return Decision(clipped, reason, code, entries, code != "MetricsMissing")
 
 
+def with_idle(bounds: Bounds, seen: Observation, decision: Decision) -> Decision:
+    """The decision of a rule, as far as the service is not at zero.
+
+    A service that wakes has one replica before its metrics could say how many it needs.
+    """
+    idle = bounds.idle
+    if idle is None:
+        return decision
+    if idle.is_zero:
+        none = dict.fromkeys(decision.by_variant, 0)
+        entry = TrailEntry("idle", 0, idle.reason)
+        return Decision(0, idle.reason, "ScaledToZero", (entry,), by_variant=none)
+    trail = (*decision.trail, TrailEntry("idle", decision.desired, idle.reason))
+    if seen.provisioned or not decision.desired:
+        return replace(decision, trail=trail)
+    return replace(decision, reason=idle.reason, code="ScaleUp", trail=trail, valid=True)
+
+
 def held_decision(
     bounds: Bounds, seen: Observation, why: str, code: DecisionCode = "MetricsMissing"
 ) -> Decision:

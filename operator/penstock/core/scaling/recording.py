@@ -25,8 +25,9 @@ from penstock.core.scaling.signals import Observation
 from penstock.core.spec.objectives import Objectives
 
 # Version 2 added the rule without objectives. Versions 3 and 4 have other rules by objectives, with other
-# states, so that older recordings of those cannot be replayed.
-VERSION: Literal[4] = 4
+# states, so that older recordings of those cannot be replayed. Version 5 added the decision about zero to the
+# bounds.
+VERSION: Literal[5] = 5
 OLDER_VERSIONS = (1, 2, 3)
 # For rules that do not use objectives.
 NO_OBJECTIVES = Objectives(math.inf, math.inf)
@@ -41,7 +42,7 @@ AnyTick = Tick | KvTick
 class Header:
     """First line of a recording. state: before the first decision."""
 
-    version: Literal[2, 3, 4]
+    version: Literal[2, 3, 4, 5]
     service: str
     settings: Settings | KvSettings
     state: ObjectivesState | ScaleDownDelay

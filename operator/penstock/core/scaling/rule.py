@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
+from penstock.core.scaling.idle import IdleDecision
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import ScalingSpec
@@ -22,6 +23,7 @@ DecisionCode = Literal[
     "OverBudget",
     "NoRequests",
     "MetricsMissing",
+    "ScaledToZero",
 ]
 
 # Step of the trail that names the objectives which an idle engine misses.
@@ -30,14 +32,19 @@ UNATTAINABLE = "unattainable"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Replica bounds of a decision. A quota may lower max_replicas."""
+    """Replica bounds of a decision. A quota may lower max_replicas.
+
+    idle: whether the service is at zero; None for one that never is. With it, min_replicas is at least 1.
+    """
 
     min_replicas: int
     max_replicas: int
+    idle: IdleDecision | None = None
 
     @classmethod
-    def of(cls, scaling: ScalingSpec) -> "Bounds":
-        return cls(scaling.min_replicas, scaling.max_replicas)
+    def of(cls, scaling: ScalingSpec, idle: IdleDecision | None = None) -> "Bounds":
+        least = scaling.min_replicas if idle is None else max(1, scaling.min_replicas)
+        return cls(least, scaling.max_replicas, idle)
 
     def clip(self, replicas: int) -> int:
         return max(self.min_replicas, min(self.max_replicas, replicas))

@@ -15,6 +15,7 @@ from penstock.core.scaling.decisions import (
     held_decision,
     held_entry,
     source_entries,
+    with_idle,
 )
 from penstock.core.scaling.delays import ScaleDownDelay
 from penstock.core.scaling.rule import Bounds, Decision, DecisionCode, TrailEntry
@@ -54,6 +55,13 @@ class KvRule:
 
         While metrics of an engine are missing the number may grow, but shrinks only by the bounds.
         """
+        decision, state = self._decide(bounds, seen, state)
+        return with_idle(bounds, seen, decision), state
+
+    def _decide(
+        self, bounds: Bounds, seen: Observation, state: ScaleDownDelay
+    ) -> tuple[Decision, ScaleDownDelay]:
+        """Decide on a service that is not at zero."""
         seen = seen.without_stale(STALE_S)
         if (why := missing_metrics(seen, uses_gateway=False)) is not None:
             return held_decision(bounds, seen, why), state.updated(seen.now_s, is_low=False)

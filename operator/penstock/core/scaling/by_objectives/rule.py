@@ -16,7 +16,12 @@ from penstock.core.scaling.blind import missing_metrics
 from penstock.core.scaling.by_objectives.need import Need, ShownUnit
 from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.by_objectives.steps import choose_step
-from penstock.core.scaling.decisions import bounded_decision, held_decision, source_entries
+from penstock.core.scaling.decisions import (
+    bounded_decision,
+    held_decision,
+    source_entries,
+    with_idle,
+)
 from penstock.core.scaling.delays import ScaleUpDelay
 from penstock.core.scaling.learned.capacity import EngineLimits, Mix
 from penstock.core.scaling.learned.footprint import Footprint
@@ -66,6 +71,13 @@ class ObjectivesRule:
     def decide(
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: ObjectivesState
     ) -> tuple[Decision, ObjectivesState]:
+        decision, state = self._decide(objectives, bounds, seen, state)
+        return with_idle(bounds, seen, decision), state
+
+    def _decide(
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, state: ObjectivesState
+    ) -> tuple[Decision, ObjectivesState]:
+        """Decide on a service that is not at zero."""
         seen = seen.without_stale(STALE_S)
         state = state.updated(seen, self.variants, self.startup_s)
         missing, mix = missing_metrics(seen, uses_gateway=True), state.traffic.mix

@@ -1,0 +1,162 @@
+"""Scale to zero: when a service without requests loses its last replica, and when it gets one again.
+
+    a request waits or runs, or came since the last decision; a rollout, or a load of an adapter -> busy
+    busy, no data, or idle for less than idle_after_s -> at least one replica
+    else                                             -> none, until it is busy again
+
+The other rules size a service that has replicas, from one on. This one alone decides about zero.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from penstock.core.scaling.learned.startup import StartUp, is_any_starting
+from penstock.core.scaling.signals import STALE_S, Observation
+
+IdleAction = Literal["Keep", "ScaleToZero", "StayAtZero", "Wake"]
+
+# Start-up time of a service before one of its pods has started, in seconds, as in the rule by objectives.
+PRIOR_STARTUP_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayDemand:
+    """Requests of a service at one gateway.
+
+    started_s: when the gateway's process started. arrivals: requests since then. num_open: those that wait
+    or run.
+    """
+
+    started_s: float
+    arrivals: int
+    num_open: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdleInputs:
+    """What a decision about zero depends on, at seen.now_s.
+
+    gateways: by pod; None is a ready gateway that did not report. is_rolling_out: whether a revision of the
+    service or of one of its adapters is rolled out. is_loading: whether an engine loads an adapter.
+    """
+
+    seen: Observation
+    gateways: Mapping[str, GatewayDemand | None]
+    is_rolling_out: bool = False
+    is_loading: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IdleDecision:
+    """Whether a service has replicas. reason: a sentence. startup_s: how long a first replica takes."""
+
+    action: IdleAction
+    reason: str
+    startup_s: int
+
+    @property
+    def is_zero(self) -> bool:
+        return self.action in ("ScaleToZero", "StayAtZero")
+
+
+@dataclass(frozen=True, slots=True)
+class IdleState:
+    """What the rule remembers of a service.
+
+    busy_s: when it was busy last; None before the first decision. gateways: the last report of each.
+    """
+
+    startup: StartUp = field(default_factory=lambda: StartUp(PRIOR_STARTUP_S))
+    busy_s: float | None = None
+    gateways: Mapping[str, GatewayDemand] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class IdleRule:
+    """Scales a service to zero when it has been idle for idle_after_s, and wakes it for a request."""
+
+    idle_after_s: float
+
+    def decide(self, inputs: IdleInputs, state: IdleState) -> tuple[IdleDecision, IdleState]:
+        """Decide at seen.now_s. Returns the decision and the next state."""
+        inputs = replace(inputs, seen=inputs.seen.without_stale(STALE_S))
+        seen, startup = inputs.seen, state.startup.updated(inputs.seen.pods)
+        cause = next(_causes(inputs, state), None)
+        is_first, is_zero = state.busy_s is None, seen.provisioned == 0
+        if cause is None and not is_zero and is_any_starting(seen, startup.expected_s):
+            cause = "an engine is starting"
+        busy_s = seen.now_s if cause is not None or state.busy_s is None else state.busy_s
+        action, reason = self._act(inputs, cause, seen.now_s - busy_s, is_first=is_first)
+        startup_s = round(startup.expected_s)
+        if action == "ScaleToZero":
+            reason = f"{reason}; the next request waits about {startup_s} s for an engine"
+        if action == "Wake":
+            reason = f"{reason}; an engine is expected in {startup_s} s"
+        gateways = {
+            name: known
+            for name, demand in inputs.gateways.items()
+            if (known := demand or state.gateways.get(name)) is not None
+        }
+        return IdleDecision(action, reason, startup_s), IdleState(startup, busy_s, gateways)
+
+    def _act(
+        self, inputs: IdleInputs, cause: str | None, idle_s: float, *, is_first: bool
+    ) -> tuple[IdleAction, str]:
+        """The action and its reason. cause: why the service is busy; None if it is not."""
+        if not inputs.seen.provisioned:
+            return ("Wake", cause) if cause is not None else ("StayAtZero", "no request waits")
+        if cause is not None:
+            return "Keep", cause
+        if is_first:
+            return "Keep", "requests are watched from now on"
+        if (unknown := _missing(inputs)) is not None:
+            return "Keep", unknown
+        if idle_s < self.idle_after_s:
+            return "Keep", f"idle for {idle_s:.0f} of {self.idle_after_s:.0f} s"
+        return "ScaleToZero", f"no request came for {self.idle_after_s:.0f} s"
+
+
+def _causes(inputs: IdleInputs, state: IdleState) -> Iterator[str]:
+    """Why the service is busy, whether it has an engine or not."""
+    num_open = sum(demand.num_open for demand in inputs.gateways.values() if demand is not None)
+    if num_open:
+        yield f"{num_open} {'request waits or runs' if num_open == 1 else 'requests wait or run'}"
+    if state.busy_s is not None and _has_arrivals(inputs.gateways, state.gateways):
+        yield "a request came"
+    running = sum(reading.running + reading.waiting for reading in inputs.seen.readings)
+    if running and inputs.seen.provisioned:
+        yield f"engines have {running} {'request' if running == 1 else 'requests'}"
+    if inputs.is_rolling_out:
+        yield "a revision is rolled out"
+    if inputs.is_loading and inputs.seen.provisioned:
+        yield "an engine loads an adapter"
+
+
+def _has_arrivals(
+    now: Mapping[str, GatewayDemand | None], before: Mapping[str, GatewayDemand]
+) -> bool:
+    """Whether a request came since the last reports, or was open at a gateway that has ended since."""
+    for name, demand in now.items():
+        last = before.get(name)
+        if demand is None:
+            continue
+        if last is None or last.started_s != demand.started_s:
+            if demand.arrivals or (last is not None and last.num_open):
+                return True
+        elif demand.arrivals > last.arrivals:
+            return True
+    return any(last.num_open for name, last in before.items() if name not in now)
+
+
+def _missing(inputs: IdleInputs) -> str | None:
+    """Why it is not known whether requests came; None if it is."""
+    silent = sorted(name for name, demand in inputs.gateways.items() if demand is None)
+    if silent:
+        return f"the gateway {silent[0]} does not report"
+    if not inputs.gateways:
+        return "no gateway reports"
+    if inputs.seen.missing:
+        first = inputs.seen.missing[0]
+        return f"the engine {first.who} does not report ({first.reason})"
+    return None
