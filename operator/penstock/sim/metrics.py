@@ -56,6 +56,10 @@ class Metrics:
         scrapes = int((decision_s - spec.delay_s) / spec.scrape_s + 1e-9)
         self._clock.schedule_at(max(0.0, scrapes * spec.scrape_s), self._scrape)
 
+    def schedule_scrape_at(self, at_s: float) -> None:
+        """Schedule a scrape whose result is available at once."""
+        self._clock.schedule_at(at_s, self._scrape)
+
     def observation(self) -> Observation:
         """Observation for a decision now. Pods and their phases come from the API server, without delay."""
         views = []

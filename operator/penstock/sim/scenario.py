@@ -8,6 +8,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from penstock.core.routing.admission import AdmissionSpec, Policy
+from penstock.core.routing.hold import HOLD_S
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.variants.cheapest import Offer
 from penstock.core.spec.objectives import UNBOUNDED_S, Objectives
@@ -62,6 +63,9 @@ class Service(Record):
     min_replicas: int = Field(default=1, ge=0)
     max_replicas: int = Field(default=8, ge=1)
     initial_replicas: int | None = Field(default=None, ge=0)
+    # Time without requests after which a service with min_replicas 0 has no replica, until a request comes.
+    # None: the scaling rule decides about zero.
+    idle_after_s: float | None = Field(default=None, gt=0)
     startup_s: float | None = Field(default=None, ge=0)
     admission: Policy = "deadline"
     max_queued: int = Field(default=1024, ge=1)
@@ -79,6 +83,8 @@ class Service(Record):
             profile(name)
         if self.min_replicas > self.max_replicas:
             raise ValueError("min_replicas must not be above max_replicas")
+        if self.idle_after_s is not None and (self.min_replicas or self.release is not None):
+            raise ValueError("idle_after_s needs min_replicas 0, and no release")
         if len({v.name for v in self.variants}) < len(self.variants):
             raise ValueError("two variants have the same name")
         if sum(v.min_replicas for v in self.variants) > self.max_replicas:
@@ -130,9 +136,9 @@ class Service(Record):
 
     @property
     def admission_spec(self) -> AdmissionSpec:
-        return AdmissionSpec(
-            self.admission, self.objectives.max_wait_s, self.max_queued, self.max_wait_s
-        )
+        """Admission. Requests of a service that may be at zero wait as long as gateways hold them."""
+        wait_s = self.max_wait_s if self.idle_after_s is None else max(HOLD_S, self.max_wait_s)
+        return AdmissionSpec(self.admission, self.objectives.max_wait_s, self.max_queued, wait_s)
 
     @property
     def engine_tpot_s(self) -> float | None:

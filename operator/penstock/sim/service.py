@@ -5,6 +5,7 @@ from functools import partial
 from random import Random
 
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
+from penstock.core.scaling.idle import IdleRule
 from penstock.core.scaling.rule import Bounds
 from penstock.sim import policies, scenario
 from penstock.sim.clock import Clock
@@ -69,7 +70,10 @@ class Service:
         self.metrics = Metrics(parent.metrics, clock, self.fleet, self.gateway, random("metrics"))
         known = () if self._users else self._planned
         rule = self.rule = policies.make(policy, knobs, spec, known)
-        self.scaler = Scaler(rule, spec.objectives, spec.bounds, clock, self.metrics, self.fleet)
+        idle = None if spec.idle_after_s is None else IdleRule(spec.idle_after_s)
+        self.scaler = Scaler(
+            rule, spec.objectives, spec.bounds, clock, self.metrics, self.fleet, idle
+        )
         self.rollout: Rollout | None = None
         if spec.release is not None:
             self.rollout = Rollout(spec.release, spec.objectives, clock, self.fleet, self.gateway)
@@ -109,7 +113,11 @@ class Service:
 
     def _arrive(self, request: Request) -> None:
         self._expect_next()
+        self._send(request)
+
+    def _send(self, request: Request) -> None:
         self.gateway.arrive(request)
+        self.scaler.note_arrival()
 
     def _finished(self, request: Request) -> None:
         """Handle the end of a request. In a closed loop its user sends the next one after a think time."""
@@ -119,7 +127,7 @@ class Service:
             return
         following = self._users.next_after(request, self._clock.now)
         if following is not None and following.arrival_s < self._duration_s:
-            self._clock.schedule_at(following.arrival_s, partial(self.gateway.arrive, following))
+            self._clock.schedule_at(following.arrival_s, partial(self._send, following))
 
 
 def planned_load(
