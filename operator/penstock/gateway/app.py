@@ -85,6 +85,7 @@ class Gateway:
         """Become unready, and close each connection with its next response."""
         self.state.is_draining = True
         self.state.metrics.draining.set(1)
+        self.state.wake_calls.close()
 
     def cancel_requests(self) -> None:
         """End every open request, with a 503 or with an error event in its stream."""

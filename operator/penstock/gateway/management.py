@@ -2,11 +2,11 @@
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from penstock.clients.metrics.page import MetricsPage
-from penstock.clients.pods import stats_report
+from penstock.clients.pods import stats_report, wake_poll
 from penstock.gateway.state.gateway_state import GatewayState
 
 
@@ -24,6 +24,7 @@ class ManagementEndpoints:
             Route("/readyz", self._readyz),
             Route("/metrics", self._metrics),
             Route(stats_report.PATH, self._stats_report),
+            Route(wake_poll.PATH, self._wake_poll),
         ]
 
     async def _healthz(self, _: Request) -> Response:
@@ -43,6 +44,11 @@ class ManagementEndpoints:
     async def _stats_report(self, _: Request) -> Response:
         report = self._state.stats.report(self._state.snapshots.current)
         return Response(stats_report.encode(report), media_type="application/json")
+
+    async def _wake_poll(self, request: Request) -> Response:
+        """Answer when a request comes for a service at zero, or without one after some time."""
+        token = request.query_params.get(wake_poll.TOKEN, "")
+        return PlainTextResponse(await self._state.wake_calls.wait(token, wake_poll.POLL_S))
 
 
 def management_app(state: GatewayState) -> Starlette:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from penstock.core.routing.hold import HOLD_S
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
@@ -36,6 +38,10 @@ class GatewaySettings:
     # requests of one service that may wait at a time.
     wait_for_endpoint_s: float = 60.0
     max_waiting: int = 1000
+    # Time limit for a request to be held while its service is at zero and an engine starts, beside the limits
+    # of max_waiting and max_held_body_bytes; and time between two comments in a stream that is held.
+    hold_s: float = HOLD_S
+    hold_comment_interval_s: float = 15.0
 
     # Attempts per request at engines that accepted it and failed before the first byte. 1: no retries.
     max_attempts: int = 5

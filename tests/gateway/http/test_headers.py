@@ -13,6 +13,7 @@ from penstock.gateway.http.headers import (
     filter_headers,
     header_text,
     headers_for_client,
+    preferred_wait_s,
 )
 
 BODY = b'{"model": "chat"}'
@@ -113,6 +114,18 @@ def test_hop_by_hop_headers_are_not_passed_on(dropped):
 )
 def test_header_text(value, text):
     assert header_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("prefer", "wait_s"),
+    [
+        (b"wait=10", 10.0), (b"respond-async, Wait = 10", 10.0), (b'wait="10"; x=1', 10.0), (b"", None),
+        (b"wait", None), (b"wait=-1", None), (b"wait=1.5", None), (b"await=10", None),
+        (b"wait=10000000000", None),
+    ],
+)  # fmt: skip
+def test_what_a_client_is_willing_to_wait(prefer, wait_s):
+    assert preferred_wait_s(prefer) == wait_s
 
 
 def test_control_characters_of_engines_are_spaces_for_clients():

@@ -14,6 +14,7 @@ from penstock.gateway.app import Gateway
 from penstock.gateway.request_lifecycle.cancellation import CancellationScope
 from penstock.gateway.selection.endpoint_selection import EndpointSelector
 from penstock.gateway.selection.model_routing import error_of_deletion
+from penstock.gateway.selection.request_hold import RequestHold
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.snapshot import Service, Snapshot
 from penstock.gateway.snapshots.store import SnapshotStore
@@ -52,6 +53,7 @@ class Bench:
             self.state, current.key, record, cancellation, key=key,
             attributes=request.attributes, tokens=tokens,
             error_of_deletion=partial(error_of_deletion, request=request, headers={}),
+            hold=RequestHold(self.state),
         )  # fmt: skip
 
     async def error_of(self, selecting):

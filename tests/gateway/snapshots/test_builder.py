@@ -113,6 +113,26 @@ def test_service_without_wanted_replicas_is_scaled_to_zero(reason, expected):
     assert service.is_scaled_to_zero == expected
 
 
+@pytest.mark.parametrize(
+    ("scaling", "status", "expected"),
+    [
+        ({"minReplicas": 0}, {}, 120.0),
+        ({"minReplicas": 0}, {"scaling": {"startupSeconds": 42}}, 42.0),
+        ({"minReplicas": 0, "mode": "DryRun"}, {}, None),
+        ({"minReplicas": 1}, {"scaling": {"startupSeconds": 42}}, None),
+        ({}, {}, None),
+    ],
+)
+def test_service_that_a_request_wakes_has_the_time_that_its_first_engine_takes(
+    scaling, status, expected
+):
+    body = inference_service(status=status)
+    body["spec"]["scaling"] = scaling
+    service = build([body], []).services[0]
+    assert service.wakes_in_s == expected
+    assert service.is_to_wake == (expected is not None)
+
+
 def test_generation_of_the_traffic():
     traffic = [ALL_TO_R1]
     body = inference_service(status={"traffic": traffic, "trafficGeneration": 7})

@@ -73,6 +73,20 @@ def run(
     max_waiting: Annotated[
         int, typer.Option(min=0, help="Maximum number of waiting requests per service.")
     ] = DEFAULT.max_waiting,
+    hold_s: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Maximum time that a request for a service at zero waits for its first engine, in seconds.",
+        ),
+    ] = DEFAULT.hold_s,
+    hold_comment_interval_s: Annotated[
+        float,
+        typer.Option(
+            min=0.01,
+            help="Time between two comments that keep such a request's stream alive, in seconds.",
+        ),
+    ] = DEFAULT.hold_comment_interval_s,
     max_attempts: Annotated[
         int,
         typer.Option(

@@ -59,6 +59,11 @@ def error_body(
     return json.dumps({"error": error}).encode()
 
 
+def body_as_event(body: bytes) -> bytes:
+    """An error response's body as the last event of a stream, and the DONE event."""
+    return b"data: " + body.replace(b"\n", b"\ndata: ") + b"\n\ndata: [DONE]\n\n"
+
+
 def error_event(status: int, message: str) -> bytes:
     """The error event and the DONE event that end a stream which is cut off."""
     error = {"message": message, "type": "upstream_error", "param": None, "code": status}

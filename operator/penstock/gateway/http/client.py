@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from penstock.gateway.apis.errors import RequestError
+from penstock.gateway.apis.errors import RequestError, body_as_event
 from penstock.gateway.http.headers import CONTROL_CHARACTER, RawHeaders
 from penstock.gateway.http.response_pieces import COUNTS_FOR_SERVICE
 from penstock.gateway.limits.request_allocation import RequestAllocation
@@ -16,6 +16,14 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 CLIENT_LEFT_STATUS = 499
 # Time limit for sending the last event of a stream to a client that does not read.
 LAST_EVENT_TIMEOUT_S = 5.0
+
+# Of a stream that begins before an engine has the request. Proxies must not wait for more of it.
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+WAITING_COMMENT = b": waiting for an engine\n\n"
 
 JSON_TYPE = b"application/json"
 # A missing type is read as JSON, and so is the type that `curl -d` sends by itself. Not from a browser, which
@@ -118,7 +126,8 @@ class ClientResponse:
     send: of ASGI. closing: whether the connection is closed after the response. status: the status
     that was sent; 499 before that, which stays if the client disconnects. num_bytes: of the body so
     far. is_request_read: whether the whole request was read; without that, an error closes the
-    connection.
+    connection. is_held: whether the head of a stream and comments were sent while no engine has the request:
+    what follows is a stream of events, whatever the engine answers.
     """
 
     def __init__(self, send: Send, request_id: str, *, closing: bool) -> None:
@@ -127,7 +136,7 @@ class ClientResponse:
         self._closing = closing
         self.status = CLIENT_LEFT_STATUS
         self.num_bytes = 0
-        self.is_started = self.is_request_read = False
+        self.is_started = self.is_request_read = self.is_held = False
 
     async def start(
         self, status: int, headers: RawHeaders, *, counts_for_service: bool = True
@@ -137,12 +146,22 @@ class ClientResponse:
         counts_for_service: whether the connection counts for the request's service. Else it may be replaced
         while the response is unread.
         """
+        if self.is_held:
+            self.is_started = True
+            return
         headers = [*headers, self._request_id]
         if self._closing:  # the next request of this client must find another gateway
             headers.append((b"connection", b"close"))
         self.status, self.is_started = status, True
         message = {"type": "http.response.start", "status": status, "headers": headers}
         await self._send(message | {COUNTS_FOR_SERVICE: counts_for_service})
+
+    async def send_comment(self) -> None:
+        """Send a comment of a stream that waits for an engine, after its head if that was not sent."""
+        if not self.is_held:
+            await self.start(200, STREAM_HEADERS)
+            self.is_held, self.is_started = True, False
+        await self.send_chunk(WAITING_COMMENT)
 
     async def send_chunk(self, chunk: bytes) -> None:
         """Send a part of the body. Waits while the client has too much left to read."""
@@ -157,7 +176,14 @@ class ClientResponse:
     async def send(
         self, status: int, headers: RawHeaders, body: bytes, *, counts_for_service: bool = True
     ) -> None:
-        """Send a complete response. counts_for_service: see `start`."""
+        """Send a complete response; an error, as an event if the stream has begun.
+
+        counts_for_service: see `start`.
+        """
+        if self.is_held:
+            self.is_started = True
+            await self.finish_stream(body_as_event(body))
+            return
         headers = [*headers, (b"content-length", b"%d" % len(body))]
         await self.start(status, headers, counts_for_service=counts_for_service)
         await self.finish(body)

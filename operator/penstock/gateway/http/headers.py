@@ -32,6 +32,11 @@ NOT_FOR_CLIENTS = HOP_BY_HOP | {
 # Characters that a header's value must not have (RFC 9110, 5.5). HTTP libraries refuse to send some of them.
 CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
+# A preference `wait` of the header Prefer, in seconds.
+WAIT_PREFERENCE = re.compile(
+    rb"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:[,;]|$)", re.IGNORECASE
+)
+
 
 def path_with_query(scope: Scope) -> str:
     """The path and the query of a request. scope: of ASGI."""
@@ -83,6 +88,12 @@ def filter_headers(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[by
         for name, value in kept
         if name not in dropped and name not in named and not name.startswith(INTERNAL_PREFIX)
     ]
+
+
+def preferred_wait_s(prefer: bytes) -> float | None:
+    """Seconds that a client is willing to wait, by its header Prefer (RFC 7240, 4.3); None: not said."""
+    found = WAIT_PREFERENCE.search(prefer)
+    return None if found is None else float(found[1])
 
 
 def header_text(value: bytes) -> str:

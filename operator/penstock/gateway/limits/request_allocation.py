@@ -68,17 +68,20 @@ class RequestAllocation:
             raise _without_memory(message)
         self._limits.arriving.note_growth(self, self._limits.body_bytes, num_bytes)
 
-    def assign(self, service: str) -> None:
-        """Count the request for its service "namespace/name" from now on. Raises RequestError."""
+    def assign(self, service: str, retry_after_s: int = RETRY_AFTER_S) -> None:
+        """Count the request for its service "namespace/name" from now on.
+
+        retry_after_s: if the service has no room for it. Raises RequestError.
+        """
         if not self._connection.assign(service):
             message = "too many requests for this model or its namespace are open: try again later"
-            raise _without_connection(message)
+            raise _without_connection(message, retry_after_s)
         if not self._body.assign(service):
             message = (
                 "the waiting requests for this model or its namespace hold too much memory: "
                 "try again later"
             )
-            raise _without_memory(message)
+            raise _without_memory(message, retry_after_s)
 
     def release_body(self) -> None:
         """Give the memory of the body back. Further calls change nothing."""
@@ -113,9 +116,9 @@ class RequestAllocation:
         return True
 
 
-def _without_connection(message: str) -> RequestError:
-    return RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="connections")
+def _without_connection(message: str, retry_after_s: int = RETRY_AFTER_S) -> RequestError:
+    return RequestError(503, message, retry_after_s=retry_after_s, reason="connections")
 
 
-def _without_memory(message: str) -> RequestError:
-    return RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="memory")
+def _without_memory(message: str, retry_after_s: int = RETRY_AFTER_S) -> RequestError:
+    return RequestError(503, message, retry_after_s=retry_after_s, reason="memory")

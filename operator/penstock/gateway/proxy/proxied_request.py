@@ -19,6 +19,7 @@ from penstock.gateway.http.headers import (
     header_text,
     headers_for_engine,
     path_with_query,
+    preferred_wait_s,
 )
 from penstock.gateway.limits.request_allocation import RequestAllocation
 from penstock.gateway.proxy.attempts import Attempts
@@ -32,6 +33,7 @@ from penstock.gateway.request_lifecycle.cancellation import (
 from penstock.gateway.request_lifecycle.timeline import RequestPhase
 from penstock.gateway.selection.endpoint_selection import EndpointSelector
 from penstock.gateway.selection.model_routing import RoutingTarget, error_of_deletion, resolve
+from penstock.gateway.selection.request_hold import RequestHold
 from penstock.gateway.snapshots.snapshot import Service
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.stats.request_record import RequestRecord
@@ -110,11 +112,17 @@ class ProxiedRequest:
             key=key,
             adapter=target.adapter,
         )
-        self._allocation.assign(service.key)
+        hold = self._new_hold(request, headers)
+        if service.is_to_wake:
+            self._state.wake_calls.note()
+            self._allocation.assign(service.key, hold.retry_after_s(service))
+        else:
+            self._allocation.assign(service.key)
         find_error = partial(error_of_deletion, request=request.without_body(), headers=headers)
         selector = EndpointSelector(
             self._state, service.key, record, cancellation, key=key, attributes=request.attributes,
             tokens=request.tokens, error_of_deletion=find_error, adapter=target.adapter,
+            hold=hold,
         )  # fmt: skip
         request = request.with_model(target.model)
         outgoing = self._outgoing(request, service)
@@ -122,6 +130,14 @@ class ProxiedRequest:
         del request, outgoing
         with self._state.open_requests.hold(service.key):
             await trying
+
+    def _new_hold(self, request: InferenceRequest, headers: Mapping[bytes, bytes]) -> RequestHold:
+        """The limits of the request's wait for an engine, if its service is at zero."""
+        return RequestHold(
+            self._state,
+            preferred_wait_s(headers.get(b"prefer", b"")),
+            self._client.send_comment if request.is_stream else None,
+        )
 
     def _outgoing(self, request: InferenceRequest, service: Service) -> UpstreamRequest:
         """Build the request that an engine of the service gets."""

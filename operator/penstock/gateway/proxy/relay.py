@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from penstock.core.routing.charge import Ending, ending_of
 from penstock.core.routing.pick import Endpoint
-from penstock.gateway.apis.errors import error_event
+from penstock.gateway.apis.errors import body_as_event, error_event
 from penstock.gateway.apis.sse import has_data, without_usage_event
 from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.request_lifecycle.cancellation import CancellationScope
@@ -72,7 +72,7 @@ class Relay:
         self._record.add_chunk(body)
         self._free_endpoint()
         await self._start((b"content-length", b"%d" % len(body)))
-        await self._send_chunk(body)
+        await self._send_chunk(body_as_event(body) if self._client.is_held else body)
         await self._finish(cancellation)
 
     async def _stream(self, cancellation: CancellationScope) -> None:

@@ -31,6 +31,7 @@ from penstock.gateway.request_lifecycle.cancellation import CancellationScope
 from penstock.gateway.selection.adapter_selection import AdapterSelector
 from penstock.gateway.selection.failed_endpoints import FailedEndpoints
 from penstock.gateway.selection.model_routing import check_available
+from penstock.gateway.selection.request_hold import RequestHold
 from penstock.gateway.selection.request_wait import BUDGET_SPENT, RequestWait
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Service, Snapshot
@@ -56,6 +57,7 @@ class EndpointSelector:
     service: "namespace/name". key: requests with the same one stay on one side. attributes: for scorers.
     tokens: the request's estimated KV cache use. adapter: the one that it is for; None: it is for the base
     model. error_of_deletion: returns the error to raise once a snapshot lacks the service or the adapter.
+    hold: of a request whose service is at zero.
 
     failed: endpoints that failed the request.
     """
@@ -71,22 +73,21 @@ class EndpointSelector:
         attributes: RequestAttributes,
         tokens: int,
         error_of_deletion: Callable[[Snapshot], RequestError],
+        hold: RequestHold,
         adapter: Adapter | None = None,
     ) -> None:
         self._state = state
         self._service = service
         self._record = record
-        self._key = key
-        self._attributes = attributes
-        self._tokens = tokens
+        self._key, self._attributes, self._tokens = key, attributes, tokens
         self._error_of_deletion = error_of_deletion
         self._tried: set[str] = set()
         self.failed = FailedEndpoints(state.endpoints)
-        self._wait = RequestWait(state, record, cancellation)
+        self._wait, self._hold = RequestWait(state, record, cancellation), hold
         self._adapter = adapter
         self._copies: AdapterSelector | None = None
         if adapter is not None:
-            self._copies = AdapterSelector(state, adapter, self._waiting)
+            self._copies = AdapterSelector(state, adapter, self.waiting)
             # Drawn once: a request that loads its adapter stays on the side of that load.
             self._draw = random.random()  # noqa: S311 - spreads load
 
@@ -115,7 +116,7 @@ class EndpointSelector:
         for other in self._adapter.others:
             if endpoints := self._state.adapters.resident(other, service.endpoints):
                 self._adapter = other
-                self._copies = AdapterSelector(self._state, other, self._waiting)
+                self._copies = AdapterSelector(self._state, other, self.waiting)
                 if all(each.pod in self._tried for each in endpoints):
                     self._tried.difference_update(each.pod for each in endpoints)
                 return other
@@ -139,12 +140,15 @@ class EndpointSelector:
             raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="engines_failed")
         while True:
             choice = self._choose(failures)
+            if isinstance(choice, NoEndpoint) and self.current_service().is_to_wake:
+                await self._hold.until_engine(self)
+                continue
             if isinstance(choice, NoEndpoint):
                 choice = await self._wait_for_choice(choice, failures)
             if isinstance(choice, SelectedEndpoint):
                 return choice
             if self._copies is not None:
-                service = self._current_service()
+                service = self.current_service()
                 found = await self._copies.find(service, choice.endpoints, self._wait.left_s)
                 if not found:
                     continue  # it waited, and anything may have changed
@@ -158,7 +162,7 @@ class EndpointSelector:
 
     def _choose(self, failures: Sequence[Ending]) -> SelectedEndpoint | PickedSide | NoEndpoint:
         """Choose an endpoint, or the side to queue for. Raises RequestError."""
-        state, service, is_retry = self._state, self._current_service(), needs_budget(failures)
+        state, service, is_retry = self._state, self.current_service(), needs_budget(failures)
         if is_retry and not self._has_retry_budget:
             return BUDGET_SPENT
         check_available(service)
@@ -237,13 +241,14 @@ class EndpointSelector:
     ) -> SelectedEndpoint | PickedSide:
         """Wait until there is something to choose, and choose it. Raises RequestError."""
         choose = partial(self._choose, failures)
-        with self._waiting():
-            return await self._wait.until(choose, choice, self._wait_for_change, self._tried.clear)
+        with self.waiting():
+            return await self._wait.until(choose, choice, self.wait_for_change, self._tried.clear)
 
-    async def _wait_for_change(self, timeout_s: float) -> bool:
+    async def wait_for_change(self, timeout_s: float) -> bool:
+        """Wait for a change of the service or the adapter. Returns False if there is none in the time."""
         adapter = "" if self._adapter is None else self._adapter.key
-        snapshots = self._state.snapshots
-        return await snapshots.wait_for_change(self._service, timeout_s, adapter=adapter)
+        wait = self._state.snapshots.wait_for_change
+        return await wait(self._service, timeout_s, adapter=adapter)
 
     async def _reserve(self, picked: PickedSide) -> Reservation | None:
         """Wait in the side's admission queue. Returns None if it is closed. Raises RequestError."""
@@ -257,7 +262,7 @@ class EndpointSelector:
                 record.prompt_tokens,
                 self._tokens,
                 self._wait.left_s,
-                self._waiting() if self._copies is None else self._copies.waiting_for_room(),
+                self.waiting() if self._copies is None else self._copies.waiting_for_room(),
                 self._attributes,
                 self._adapter.engine_name if self._adapter is not None else "",
             )
@@ -269,7 +274,7 @@ class EndpointSelector:
             self._state.endpoints.note_selected(reservation.endpoint.pod, self._state.now())
         return reservation
 
-    def _current_service(self) -> Service:
+    def current_service(self) -> Service:
         """The service whose engines are to answer. Raises RequestError if it or the adapter was deleted."""
         snapshot, adapter = self._state.snapshots.current, self._adapter
         if adapter is not None:
@@ -285,11 +290,10 @@ class EndpointSelector:
         if service == self._service:
             return
         self._service, self._adapter = service, replace(adapter, service=service)
-        self._copies = AdapterSelector(self._state, self._adapter, self._waiting)
+        self._copies = AdapterSelector(self._state, self._adapter, self.waiting)
         self._tried.clear()
 
-    def _waiting(self) -> AbstractContextManager[None]:
-        """Count the request as waiting while the block runs."""
-        return self._wait.counted(
-            self._service, "" if self._adapter is None else self._adapter.name
-        )
+    def waiting(self, retry_after_s: int | None = None) -> AbstractContextManager[None]:
+        """Count the request as waiting while the block runs. retry_after_s: of one that is held."""
+        adapter = "" if self._adapter is None else self._adapter.name
+        return self._wait.counted(self._service, adapter, retry_after_s=retry_after_s)

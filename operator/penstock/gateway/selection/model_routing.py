@@ -103,7 +103,7 @@ def check_available(service: Service) -> None:
             "says what to change"
         )
         raise RequestError(503, message, code="stalled")
-    if service.is_scaled_to_zero and not service.endpoints:
+    if service.is_scaled_to_zero and not service.endpoints and not service.is_to_wake:
         message = (
             f"the InferenceService {service.key} has 0 replicas (spec.replicas), and no request starts an "
             "engine"

@@ -67,17 +67,22 @@ class RequestWait:
             choice = chosen
 
     @contextlib.contextmanager
-    def counted(self, service: str, adapter: str = "") -> Iterator[None]:
+    def counted(
+        self, service: str, adapter: str = "", *, retry_after_s: int | None = None
+    ) -> Iterator[None]:
         """Count the request as waiting while the block runs, and its time against the limit.
 
-        service: "namespace/name". adapter: the name of the one that it is for. Raises RequestError.
+        service: "namespace/name". adapter: the name of the one that it is for. retry_after_s: for a client
+        whose request cannot be held, as too many wait; the hold has a limit of its own. None: it is not held.
+        Raises RequestError.
         """
         state = self._state
         # Requests for a slow adapter must not keep others of the service from waiting.
         key = f"{service} {adapter}" if adapter else service
         if state.waiting_requests.count(key) >= state.settings.max_waiting:
             message = "too many requests wait for an engine"
-            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="queue_full")
+            retry_s = RETRY_AFTER_S if retry_after_s is None else retry_after_s
+            raise RequestError(503, message, retry_after_s=retry_s, reason="queue_full")
         self._cancellation.enter_phase(RequestPhase.WAIT, state.settings.total_timeout_s)
         gauge = state.metrics.waiting.labels(service)
         started_s = state.now()
@@ -88,5 +93,6 @@ class RequestWait:
         finally:
             gauge.dec()
             waited_s = state.now() - started_s
-            self.left_s -= waited_s
+            if retry_after_s is None:
+                self.left_s -= waited_s
         state.metrics.wait_s.labels(service).observe(waited_s)

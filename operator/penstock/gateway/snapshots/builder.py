@@ -21,6 +21,7 @@ from penstock.core.observed.stored_status import mirror_of, side_of, stored_stat
 from penstock.core.reconcile.condition_types import SCALED_TO_ZERO
 from penstock.core.routing.affinity import affinity_of
 from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.scaling.idle import PRIOR_STARTUP_S
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
 from penstock.gateway.snapshots.adapter import Adapter
@@ -190,6 +191,7 @@ def _service(body: Object) -> Service:
         tenant_header=canary.get("tenantHeader", ""),
         stalled=_stalled(status),
         is_scaled_to_zero=_is_scaled_to_zero(status),
+        wakes_in_s=_wakes_in_s(spec, status),
         adapter=adapter_of(body),
         precedence=ESTABLISHED if claim is None else claim.precedence,
     )
@@ -220,6 +222,15 @@ def _stalled(status: Object) -> str:
 def _is_scaled_to_zero(status: Object) -> bool:
     """Whether the service has no traffic because no engine is wanted."""
     return find_condition(status, "TrafficAvailable").get("reason") == SCALED_TO_ZERO
+
+
+def _wakes_in_s(spec: Object, status: Object) -> float | None:
+    """How long the first engine of a service at zero takes; None for one that no request wakes."""
+    scaling = spec.get("scaling") or {}
+    if scaling.get("minReplicas", 1) or scaling.get("mode", "Active") != "Active":
+        return None
+    learned_s = (status.get("scaling") or {}).get("startupSeconds")
+    return PRIOR_STARTUP_S if learned_s is None else float(learned_s)
 
 
 def _objectives(wanted: Object | None) -> Objectives | None:

@@ -47,6 +47,8 @@ class Service:
     # Reason in one word why no revision can serve before the spec is changed; empty if one may
     stalled: str = ""
     is_scaled_to_zero: bool = False  # whether no engine is wanted
+    # How long its first engine takes, if a request starts one; None if none does
+    wakes_in_s: float | None = None
     # LoRA engines by pod; empty if the service has no adapter
     lora_engines: Mapping[str, LoraEngine] = field(default_factory=dict)
     # Name of the LoraAdapter whose dedicated pool it is; empty if it answers requests for its own model name
@@ -57,6 +59,11 @@ class Service:
     def is_mixed(self) -> bool:
         """Whether its engines are of more than one side, so that a canary can be judged."""
         return len(set(self.sides.values())) > 1
+
+    @property
+    def is_to_wake(self) -> bool:
+        """Whether it has no engine, and a request starts one."""
+        return self.wakes_in_s is not None and not self.endpoints
 
     @property
     def key(self) -> str:

@@ -122,6 +122,7 @@ def _routing_inputs(snapshot: Snapshot, key: str, adapter: str) -> tuple[object,
         service.lora_engines,
         service.stalled,
         service.is_scaled_to_zero,
+        service.wakes_in_s is None,
     )
 
 

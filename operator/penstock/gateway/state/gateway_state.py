@@ -19,6 +19,7 @@ from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Snapshot
 from penstock.gateway.snapshots.store import SnapshotStore
 from penstock.gateway.state.endpoint_state import EndpointStates
+from penstock.gateway.state.wake_calls import WakeCalls
 from penstock.gateway.stats.registry import StatsRegistry
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.upstream.unanswered import UnansweredAttempts
@@ -46,6 +47,7 @@ class GatewayState:
     # open_requests, waiting_requests: numbers by service
     open_requests: KeyedCount = field(default_factory=KeyedCount)
     waiting_requests: KeyedCount = field(default_factory=KeyedCount)
+    wake_calls: WakeCalls = field(default_factory=WakeCalls)
     unanswered: UnansweredAttempts = field(default_factory=UnansweredAttempts)
     endpoints: EndpointStates = field(init=False)
     stats: StatsRegistry = field(init=False)
