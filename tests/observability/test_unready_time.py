@@ -1,5 +1,6 @@
 """The time for which an engine has not been ready counts from its last readiness, not its creation."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -8,7 +9,7 @@ from tests.support.specs.service_spec import service_spec
 
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.pods import ObservedPod
-from penstock.observability.metrics.operator import UNREADY_S
+from penstock.observability.metrics.operator import REPLICAS, UNREADY_S
 from penstock.observability.service_samples import replica_samples
 
 NOW_S = datetime(2026, 1, 2, tzinfo=UTC).timestamp()
@@ -22,6 +23,15 @@ def pod(status=None, at=None):
     return ObservedPod.of(body)
 
 
+def evicted():
+    return replace(pod("False", "2026-01-01T23:00:00Z"), phase="Failed")
+
+
+def values(spec, pods):
+    samples = replica_samples(service_spec(), (), pods, NOW_S)
+    return [sample.value for sample in samples if sample.spec is spec]
+
+
 def age_s(each):
     return NOW_S - parse_timestamp(each.created_at)
 
@@ -33,9 +43,12 @@ def age_s(each):
         ([pod("True", "2026-01-01T23:00:00Z")], lambda: 0.0),
         ([pod("False", "2026-01-01T23:59:00Z"), pod("True", "2026-01-01T00:00:00Z")], lambda: 60.0),
         ([pod()], lambda: age_s(pod())),
+        ([evicted(), pod("False", "2026-01-01T23:59:00Z")], lambda: 60.0),
     ],
 )
 def test_the_longest_time_of_the_engines_that_are_not_ready(pods, expected):
-    samples = replica_samples(service_spec(), (), pods, NOW_S)
-    (value,) = [sample.value for sample in samples if sample.spec is UNREADY_S]
-    assert value == expected()
+    assert values(UNREADY_S, pods) == [expected()]
+
+
+def test_an_evicted_engine_is_no_replica():
+    assert values(REPLICAS, [evicted(), pod()]) == [1]

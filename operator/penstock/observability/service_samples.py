@@ -10,7 +10,7 @@ from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.deadlines import phase_deadline_s
 from penstock.core.scaling.report import ScalingReport
-from penstock.core.spec.service import SERVE, Object, ServiceSpec
+from penstock.core.spec.service import Object, ServiceSpec
 from penstock.observability.metrics import operator as specs
 from penstock.observability.metrics.operator_labels import CONDITION
 from penstock.observability.metrics.specs import MetricSpec
@@ -115,7 +115,7 @@ def replica_samples(
     requested: Counter[tuple[str, str]] = Counter()
     for deployment in deployments:
         requested[deployment.revision, deployment.variant] += deployment.replicas
-    engines = [pod for pod in pods if pod.role == SERVE and not pod.is_ending]
+    engines = [pod for pod in pods if pod.is_active_engine]
     running = Counter((pod.revision, pod.variant) for pod in engines)
     ready = Counter((pod.revision, pod.variant) for pod in engines if pod.is_ready)
     for labels in {**requested, **running}:  # `|` would leave out those that are scaled to zero

@@ -10,7 +10,7 @@ from penstock.controller.watching.children import by_service, children_of
 from penstock.core.formats.addresses import host_port
 from penstock.core.observed.lora_engine import LoraEngine, lora_engine
 from penstock.core.observed.pods import ObservedPod
-from penstock.core.spec.service import ENGINE_PORT, SERVE
+from penstock.core.spec.service import ENGINE_PORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def lora_pods(
                 found[key] = [
                     _lora_pod(key, pod, engines[pod.name][1])
                     for pod in observed
-                    if pod.role == SERVE and pod.is_ready and not pod.is_ending and pod.address
+                    if pod.is_active_engine and pod.is_ready and pod.address
                 ]
     return found
 

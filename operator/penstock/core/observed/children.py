@@ -251,15 +251,14 @@ class ObservedState:
         )
         return said[-500:] or job.reason or "it has no termination message"
 
+    def engines(self) -> tuple[ObservedPod, ...]:
+        """Engine pods of all revisions that have not ended and do not terminate."""
+        return tuple(pod for pod in self.pods if pod.is_active_engine)
+
     def serving(self, revision: str | None, cohort: str | None = None) -> tuple[ObservedPod, ...]:
         """Engine pods of a revision that have not ended and do not terminate. cohort: None for all."""
         return tuple(
-            p
-            for p in self.pods
-            if p.revision == revision
-            and p.role == SERVE
-            and not (p.is_ending or p.is_over)
-            and cohort in (None, p.cohort)
+            p for p in self.engines() if p.revision == revision and cohort in (None, p.cohort)
         )
 
     def ended_engines(self) -> tuple[ObservedPod, ...]:

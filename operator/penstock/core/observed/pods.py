@@ -11,6 +11,7 @@ from penstock.core.spec.service import (
     EVALUATION_CONTAINER,
     REVISION_LABEL,
     ROLE_LABEL,
+    SERVE,
     TEMPLATE_HASH,
     VARIANT_LABEL,
     Object,
@@ -77,6 +78,11 @@ class ObservedPod:
     def is_over(self) -> bool:
         """Whether the pod has ended for good: evicted, not admitted, or completed."""
         return self.phase in ("Failed", "Succeeded")
+
+    @property
+    def is_active_engine(self) -> bool:
+        """Whether it is an engine that has not ended and does not terminate."""
+        return self.role == SERVE and not (self.is_ending or self.is_over)
 
     @classmethod
     def of(cls, pod: Object) -> "ObservedPod":

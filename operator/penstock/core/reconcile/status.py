@@ -62,7 +62,7 @@ def render(
         "engine": engine_status(spec, observed.preflights(plan.revision), previous, readings),
         "desiredReplicas": plan.total,
         **replica_counts(observed),
-        "variants": _variants(spec, _engines(observed)),
+        "variants": _variants(spec, observed.engines()),
         # The scale subresource: an autoscaler averages the pods that it counts.
         "selector": f"{SERVICE_LABEL}={spec.name},{ROLE_LABEL}={SERVE}",
         "conditions": as_objects(current, previous, spec.generation, now),
@@ -88,15 +88,8 @@ def render_refused(
 
 def replica_counts(observed: ObservedState) -> dict[str, int]:
     """The numbers of engine pods, of all revisions, and of those that are ready."""
-    pods = _engines(observed)
+    pods = observed.engines()
     return {"replicas": len(pods), "readyReplicas": sum(pod.is_ready for pod in pods)}
-
-
-def _engines(observed: ObservedState) -> list[ObservedPod]:
-    """The engine pods of all revisions that have not ended and do not terminate."""
-    return [
-        pod for pod in observed.pods if pod.role == SERVE and not (pod.is_ending or pod.is_over)
-    ]
 
 
 def _scaling(spec: ServiceSpec, scaling: ScalingReport | None) -> Object:
