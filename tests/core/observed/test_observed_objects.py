@@ -45,7 +45,7 @@ def engine(**said: Any) -> dict[str, Any]:
 
 KILLED = (
     "OOMKilled",
-    "the engine's container was killed for lack of memory: raise spec.resources.limits.memory",
+    "the engine's container was killed for lack of memory: set spec.resources.limits.memory",
 )
 OOM, ERROR = terminated(reason="OOMKilled", message="m"), terminated(reason="Error")
 

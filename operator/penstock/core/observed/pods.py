@@ -163,10 +163,9 @@ def _is_unready(conditions: dict[str, Object], engine: Object) -> bool:
 
 def _out_of_memory_message(memory_limit: str) -> str:
     """Message about a container that was killed. memory_limit: empty if it has none."""
-    limit = f", at its limit of {memory_limit}" if memory_limit else ""
+    limit = f", at its limit of {memory_limit}: raise" if memory_limit else ": set"
     return (
-        f"the engine's container was killed for lack of memory{limit}: raise "
-        "spec.resources.limits.memory"
+        f"the engine's container was killed for lack of memory{limit} spec.resources.limits.memory"
     )
 
 

@@ -126,7 +126,7 @@ REASONS: Mapping[str, str] = {
     "NoTokenizer": "The model has no tokenizer.json.",
     "NotAModel": "There is no config.json at `spec.model.uri`.",
     "NotStalled": "Nothing requires a change of the spec by a user.",
-    OOM_KILLED: "The kernel killed an engine at its memory limit, and it is not ready again.",
+    OOM_KILLED: "The kernel killed an engine for lack of memory, and it is not ready again.",
     "Passed": "The check of the model succeeded without a report.",
     "ObjectivesUnattainable": (
         "An engine misses an objective though it has no other request, so more replicas do not help."
