@@ -139,4 +139,4 @@ requirements:           ## re-resolve the pinned, hashed requirement files after
 	  -o requirements/kubernetes-schemas.txt
 
 clean:
-	rm -rf .venv out .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv dist out .ruff_cache .pytest_cache .hypothesis .import_linter_cache
