@@ -36,8 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cluster",
         metavar="NAME",
-        help="run the scenarios of e2e in a local cluster that is up, without the node agent's faster "
-        "start of engines; it keeps Penstock",
+        help="run the scenarios of e2e in a local cluster that is up, in place of one that --node chooses. "
+        "Penstock is installed there and stays. Engines start as those of pods do, not by fork",
     )
 
 

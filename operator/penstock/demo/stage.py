@@ -55,7 +55,7 @@ class View:
 class Stage:
     """A running cluster with Penstock, and its API clients.
 
-    namespace: of objects and commands that name none; None: default, and others can be named too.
+    namespace: of objects and of kubectl's commands without another one; None: default, and the kubeconfig's.
     """
 
     def __init__(self, cluster: Cluster, kube: Kube, namespace: str | None = None) -> None:
