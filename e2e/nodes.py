@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.chart.version import VERSION
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
 from penstock.local.kubelet.images import ENGINE_IMAGE, IMAGE
@@ -41,8 +40,7 @@ def values(cluster: Cluster) -> dict[str, Any]:
 
 def _name_images(cluster: Cluster, registry: str) -> None:
     for image in (IMAGE, ENGINE_IMAGE):
-        source = f"{image}:{VERSION}"
-        name_image(cluster, source, source.replace("localhost", registry, 1))
+        name_image(cluster, image, image.replace("localhost", registry, 1))
 
 
 def _be_silent(text: str) -> None:

@@ -12,6 +12,7 @@ import secrets
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -75,7 +76,7 @@ class Steps:
 async def run_scenarios(steps: Steps, lab: Lab, names: Sequence[str]) -> None:
     for name in names:
         module = import_module(f"benchmarks.real_node.scenarios.{name}")
-        await steps.run(name, lambda module=module: module.run(lab))  # type: ignore[misc]
+        await steps.run(name, partial(module.run, lab))
 
 
 async def build() -> Mapping[str, object]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from penstock.chart.version import VERSION
+from penstock.core.manifests import restricted
 from penstock.core.spec.service import Object
 from penstock.demo.stage import Stage
 from penstock.local.kubelet.images import IMAGE
@@ -21,21 +21,21 @@ FORWARD_WITHIN_S = 60
 
 def client_pod() -> Object:
     """Build a pod that waits for `kubectl exec`, and that the restricted pod security allows."""
-    security = {
-        "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]},
-        "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"},
-    }  # fmt: skip
     container = {
         "name": CLIENT,
-        "image": f"{IMAGE}:{VERSION}",
+        "image": IMAGE,
         "command": ["sleep", "infinity"],
-        "securityContext": security,
+        "securityContext": restricted.CONTAINER,
     }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": CLIENT},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+        "spec": {
+            "containers": [container],
+            "securityContext": restricted.POD,
+            "terminationGracePeriodSeconds": 0,
+        },
     }
 
 

@@ -112,18 +112,8 @@ def _try_from_pod(lab: Lab, pod: ProbePod, listeners: Sequence[Listener]) -> lis
     sources = {each: _sources(pod, each) for each in listeners}
     chosen = [each for each, found in sources.items() if found]
     argument = json.dumps([each.target() for each in chosen])
-    command = (
-        "exec",
-        "-i",
-        "-n",
-        pod.namespace,
-        pod.name,
-        "--",
-        "python",
-        "-",
-        "connect",
-        argument,
-    )
+    in_pod = ("exec", "-i", "-n", pod.namespace, pod.name, "--")
+    command = (*in_pod, "python", "-", "connect", argument)
     outcomes = json.loads(lab.kubectl(*command, stdin=PROBE, timeout_s=PROBE_WITHIN_S))
     return [
         Attempt(source, each, pod.name, outcome)

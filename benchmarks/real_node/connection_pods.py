@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.real_node.lab import RESTRICTED, Lab
+from benchmarks.real_node.lab import Lab
+from tests.support.cluster.manifests import RESTRICTED
 
 from penstock.chart.connections.matrix import DESTINATIONS, SOURCES, Place
 from penstock.chart.names import NAMESPACE
-from penstock.chart.version import VERSION
 from penstock.core.manifests import restricted
 from penstock.core.spec.service import Object
 from penstock.local.kubelet.images import IMAGE
@@ -114,7 +114,7 @@ def _pod(
     listen = ["python", "-c", PROBE, "listen", *map(str, ports)]
     container = {
         "name": "probe",
-        "image": f"{IMAGE}:{VERSION}",
+        "image": IMAGE,
         "command": listen if ports else ["sleep", "infinity"],
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
         "securityContext": restricted.CONTAINER,

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from benchmarks.options import option_parser
 from benchmarks.real_node import image_facts
-from benchmarks.real_node.build_images import CONTROL_PLANE, ENGINE
 from benchmarks.real_node.commands import output
 from benchmarks.real_node.containers import PODMAN, container, restrictions, run_inside
 from benchmarks.real_node.image_checks import (
@@ -29,23 +28,27 @@ from benchmarks.real_node.image_checks import (
 from benchmarks.real_node.pods import Pod, chart_pods, engine_pod
 from tests.support.cluster.crds import install_crds
 
-from penstock.chart.names import NAMESPACE
+from penstock.chart.gateway.values import Gateway
+from penstock.chart.names import NAMESPACE, OPERATOR_PORT
 from penstock.chart.rendering.install import image_values, install_manifests
 from penstock.chart.version import VERSION
 from penstock.clients.kubernetes.client import connect
+from penstock.core.spec.service import ENGINE_PORT
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
 from penstock.local.install import apply
+from penstock.local.kubelet.images import ENGINE_IMAGE, IMAGE
+from penstock.local.record import API_PORT
 
 RULES = (
     Rules(
-        CONTROL_PLANE,
+        IMAGE,
         frozenset({"numpy", "setuptools", "torch", "transformers", "triton"}),
         frozenset({"apt-get"}),
         max_bytes=300_000_000,
     ),
     Rules(
-        ENGINE,
+        ENGINE_IMAGE,
         frozenset({"kopf", "kubernetes"}),
         frozenset({"apt-get", "cc", "gcc", "ld"}),
         max_bytes=None,
@@ -57,7 +60,9 @@ MAX_READY_S = 5.0  # for operator and gateway; a replica that is replaced should
 READY_TIMEOUT_S = 120.0
 # An address of the cluster's loopback network that no pod has.
 HOST_PART = "200.1"
-PROBED = {"operator": 8081, "gateway": 8082, "engine": 8000}
+PROBED = {
+    "operator": OPERATOR_PORT, "gateway": Gateway().management_port, "engine": ENGINE_PORT,
+}  # fmt: skip
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
@@ -85,7 +90,7 @@ def write_account(cluster: Cluster, folder: Path) -> None:
 async def prepare(cluster: Cluster) -> None:
     """Install the CRDs and the namespace of operator and gateway."""
     async with await connect(cluster.kubeconfig) as kube:
-        await apply(kube, install_manifests(image_values(CONTROL_PLANE))[0])
+        await apply(kube, install_manifests(image_values(IMAGE))[0])
         await install_crds(kube)
 
 
@@ -97,15 +102,15 @@ def control_plane_records() -> Iterator[Record]:
         address = f"127.{cluster.network}.{HOST_PART}"
         flags = [
             "--network=host", f"--volume={folder}:{ACCOUNT}:ro", f"--env=POD_IP={address}",
-            f"--env=KUBERNETES_SERVICE_HOST={cluster.address}", "--env=KUBERNETES_SERVICE_PORT=6443",
+            f"--env=KUBERNETES_SERVICE_HOST={cluster.address}", f"--env=KUBERNETES_SERVICE_PORT={API_PORT}",
             f"--env=PENSTOCK_SERVICE_ACCOUNT_DIR={ACCOUNT}",
         ]  # fmt: skip
-        for name, pod in chart_pods(CONTROL_PLANE).items():
+        for name, pod in chart_pods(IMAGE).items():
             command = [each.replace("$(POD_IP)", address) for each in pod["containers"][0]["args"]]
             for user in (None, ARBITRARY_USER):
                 own = [*flags, f"--env=POD_NAME={name}-{user or 'own'}", *restrictions(pod, user)]
                 url = f"http://{address}:{PROBED[name]}/readyz"
-                yield start_record(CONTROL_PLANE, name, pod, (own, command), url) | {"user": user}
+                yield start_record(IMAGE, name, pod, (own, command), url) | {"user": user}
 
 
 def engine_records() -> Iterator[Record]:
@@ -127,7 +132,7 @@ def engine_records() -> Iterator[Record]:
         for user in (None, ARBITRARY_USER):
             flags = ["--network=host", f"--volume={folder}:/models:ro", *restrictions(pod, user)]
             url = f"http://{address}:{PROBED['engine']}/ready"
-            yield start_record(ENGINE, "engine", pod, (flags, command), url) | {"user": user}
+            yield start_record(ENGINE_IMAGE, "engine", pod, (flags, command), url) | {"user": user}
 
 
 def start_record(

@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-import os
 import secrets
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.tools.chart_tools import ensure_helm
+from benchmarks.real_node.commands import output
+from tests.support.cluster.helm import CHART, Release
+from tests.support.cluster.manifests import RESTRICTED, TINY
 
 from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
 from penstock.clients.kubernetes.client import Kube, connect
@@ -22,18 +22,17 @@ from penstock.local import cluster as clusters
 from penstock.local import processes
 from penstock.local.cluster import Cluster
 from penstock.local.install import gateway_service
-from penstock.local.kubelet.images import IMAGE
+from penstock.local.kubelet import cgroups, network
+from penstock.local.kubelet.images import REPOSITORY
 from penstock.local.kubelet.nodes import load_built_images
-from penstock.local.kubelet.tools import CONTAINERD
-from penstock.local.versions import KUBERNETES
+from penstock.local.versions import CONTAINERD, KUBERNETES
 
 ROOT = Path(__file__).parents[2]
-RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 NUM_NODES = 2
-VALUES = {"image": {"repository": IMAGE}}
+# The chart's values that have no default.
+VALUES = {"image": {"repository": REPOSITORY}}
 # An engine computes in one thread here: three engines of a canary fit on nodes with two cores.
-ENGINE_RESOURCES = {"requests": {"cpu": "100m"}, "limits": {"cpu": 1, "memory": "1Gi"}}
-CHART = ROOT / "charts" / "penstock"
+ENGINE_RESOURCES = TINY["resources"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +72,9 @@ class Lab:
             finally:
                 await stage.close()
 
-    async def helm(self, *arguments: str | Path) -> None:
-        """Run Helm for the release's namespace, and wait. Raises CalledProcessError."""
-        await asyncio.to_thread(_helm, self.cluster, *arguments)
+    async def helm(self, command: str, *arguments: str | Path) -> None:
+        """Run a command of Helm for the release, and wait. Raises AssertionError."""
+        await Release(self.cluster)(command, *arguments)
 
 
 async def start_cluster(name: str) -> dict[str, object]:
@@ -100,18 +99,23 @@ async def remove_cluster(name: str) -> dict[str, object]:
 
 
 def _count_remains(cluster: Cluster) -> dict[str, int]:
+    links = {network.outer_link(cluster, index) for index in range(cluster.num_nodes)}
+    namespaces = {network.namespace(cluster, index) for index in range(cluster.num_nodes)}
+    groups = cgroups.ROOT.rglob(cgroups.group(cluster).lstrip("/"))
     return {
         "processes": len(processes.find(cluster.cluster_id)),
-        "interfaces": _lines("ip", "-brief", "link").count(f"penstock-{cluster.network}"),
-        "network namespaces": _lines("ip", "netns").count(f"penstock-{cluster.network}-"),
-        "mounts": _lines("cat", "/proc/mounts").count(str(cluster.folder)),
-        "control groups": len(list(Path("/sys/fs/cgroup").rglob(f"penstock-{cluster.cluster_id}"))),
+        "interfaces": len(_names("-json", "link") & {network.bridge(cluster), *links}),
+        "network namespaces": len(_names("-json", "netns") & namespaces),
+        "mounts": Path("/proc/mounts").read_text().count(f"{cluster.folder}/"),
+        "control groups": len(list(groups)),
         "folders": int(cluster.folder.exists()),
     }
 
 
-def _lines(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def _names(*arguments: str) -> set[str]:
+    """Names of the interfaces or network namespaces that `ip` lists as JSON."""
+    listed = json.loads(output("ip", *arguments) or "[]")
+    return {str(each.get("ifname") or each.get("name")) for each in listed}
 
 
 @asynccontextmanager
@@ -131,31 +135,19 @@ async def install_chart(lab: Lab) -> dict[str, object]:
     lab.stage.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     values = lab.out / "values.json"
     values.write_text(json.dumps(chart_values(lab.cluster)))
-    await lab.helm("install", "penstock", CHART, f"--values={values}")
+    await lab.helm("install", CHART, f"--values={values}")
     lab.stage.apply(gateway_service(lab.cluster))
-    restarts = json.loads(lab.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json"))["items"]
+    pods = json.loads(lab.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json"))["items"]
     return {
-        f"{name} pods": sum(pod["metadata"]["name"].startswith(name) for pod in restarts)
+        f"{name} pods": sum(pod["metadata"]["name"].startswith(name) for pod in pods)
         for name in (OPERATOR, GATEWAY)
     }
 
 
 def chart_values(cluster: Cluster) -> dict[str, Any]:
-    """Values that the chart needs on every cluster whose nodes enforce NetworkPolicies.
+    """Values of the installation on a cluster whose nodes enforce NetworkPolicies.
 
     `kubectl penstock explain` reads from the operator through the API server.
     """
     api_server = {"ipBlock": {"cidr": f"{cluster.address}/32"}}
     return {**VALUES, "networkPolicy": {"metricsFrom": [api_server]}}
-
-
-def _helm(cluster: Cluster, *arguments: str | Path) -> None:
-    environment = os.environ | {
-        "KUBECONFIG": str(cluster.kubeconfig),
-        **{f"HELM_{each}_HOME": str(cluster.folder / "helm") for each in ("CACHE", "CONFIG", "DATA")},
-    }  # fmt: skip
-    helm = ensure_helm(print)
-    subprocess.run(
-        [helm, *arguments, f"--namespace={NAMESPACE}", "--wait", "--timeout=180s"],
-        env=environment, check=True,
-    )  # fmt: skip

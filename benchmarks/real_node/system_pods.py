@@ -9,9 +9,10 @@ from benchmarks.real_node.two_engines import name_of, pods
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR, selector
 from penstock.clients.kubernetes.client import Object
 from penstock.clients.kubernetes.resources import LEASES
+from penstock.local.kubelet.configuration import node_name
 
 # Connections of this machine to Services go by the first node, so the other one is lost or drained.
-NODE = "penstock-node-1"
+NODE = node_name(1)
 MAX_MOVES = 6  # deletions of pods until they are where a scenario needs them
 
 

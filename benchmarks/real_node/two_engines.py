@@ -5,9 +5,8 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from pathlib import Path
 
-from benchmarks.real_node.lab import Lab
+from benchmarks.real_node.lab import ROOT, Lab
 from tests.support.cluster.manifests import service_manifest
 
 from penstock.chart.names import NAMESPACE
@@ -17,7 +16,6 @@ from penstock.core.observed.pods import ObservedPod
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.demo.load import End, Load, Workload, corpus
 
-ROOT = Path(__file__).parents[2]
 NUM_ENGINES = 2
 # A process for each engine and one core for all: starts take long.
 READY_S = 240.0
@@ -31,8 +29,6 @@ ANTI_AFFINITY = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExec
 }]}}  # fmt: skip
 SPEC: Object = {
     "engine": {"maxModelLen": 512, "maxNumSeqs": 8, "kvCache": {"memory": "8Mi"}},
-    # Small requests: a node with two cores has room for both engines while the other one is drained.
-    "resources": {"requests": {"cpu": "200m"}, "limits": {"cpu": 1, "memory": "1Gi"}},
     "scaling": {"minReplicas": NUM_ENGINES, "maxReplicas": NUM_ENGINES},
     "terminationGracePeriodSeconds": 33,
     "template": {"spec": {"affinity": ANTI_AFFINITY}},

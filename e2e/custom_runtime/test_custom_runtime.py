@@ -6,14 +6,13 @@ import httpx
 import pytest
 from tests.support.cluster.manifests import service_manifest
 
-from penstock.chart.version import VERSION
 from penstock.demo.stage import Stage
 from penstock.local.kubelet.images import ENGINE_IMAGE
 
 pytestmark = pytest.mark.e2e
 
 CUSTOM: dict[str, Any] = {
-    "image": f"{ENGINE_IMAGE}:{VERSION}",
+    "image": ENGINE_IMAGE,
     "command": ["penstock-engine"],
     "args": [
         "serve", "$(MODEL_PATH)", "--served-model-name=$(MODEL_NAME)", "--host=$(POD_IP)", "--port=$(PORT)",

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +15,8 @@ from e2e.helm_install.service_proxy import reachable_service
 from e2e.nodes import temporary_cluster
 from tests.support.cluster.audit import AuditEntry, AuditLog, denied, service_account_user
 from tests.support.cluster.dedicated_pool import change_dedicated_pool
-from tests.support.cluster.manifests import adapter_manifest
-from tests.support.tools.chart_tools import ensure_helm
+from tests.support.cluster.helm import CHART, Release
+from tests.support.cluster.manifests import RESTRICTED, adapter_manifest
 
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
 from penstock.chart.rendering.templates import CRD_NAMES
@@ -28,14 +26,12 @@ from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage, poll_until
 from penstock.local.cluster import Cluster
-from penstock.local.kubelet.images import IMAGE
+from penstock.local.kubelet.images import REPOSITORY
 from penstock.local.record import NodeKind
 
 ROOT = Path(__file__).parents[2]
-CHART = ROOT / "charts" / "penstock"
 NAME = "helmed"
 FLOW_SCHEMA = f"{OPERATOR}-{NAMESPACE}"
-RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 # Objects of these kinds come and go by themselves, or are copies of others.
 NOT_COMPARED = {"events", "events.events.k8s.io", "componentstatuses"}
 
@@ -64,27 +60,6 @@ class History:
     answer: str
 
 
-class Release:
-    """Helm, for one release on one cluster."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._helm = ensure_helm(print)
-        self._environment = os.environ | {
-            "KUBECONFIG": str(cluster.kubeconfig),
-            **{f"HELM_{each}_HOME": str(cluster.folder / "helm") for each in ("CACHE", "CONFIG", "DATA")},
-        }  # fmt: skip
-
-    async def __call__(self, command: str, *arguments: str | Path) -> str:
-        process = await asyncio.create_subprocess_exec(
-            self._helm, command, "penstock", *arguments, "--namespace", NAMESPACE,
-            "--wait", "--timeout=180s",
-            env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        out, _ = await process.communicate()
-        assert process.returncode == 0, out.decode()
-        return out.decode()
-
-
 @pytest.fixture(scope="module")
 def history(models: Path, node: NodeKind) -> Iterator[History]:
     with temporary_cluster("helm", node) as cluster:
@@ -93,7 +68,7 @@ def history(models: Path, node: NodeKind) -> Iterator[History]:
 
 async def run_history(cluster: Cluster, models: Path) -> History:
     release = Release(cluster)
-    image = ("--set", f"image.repository={IMAGE}")
+    image = ("--set", f"image.repository={REPOSITORY}")
     async with await connect(cluster.kubeconfig) as kube:
         stage = Stage(cluster, kube)
         stage.mount_models(models)

@@ -5,14 +5,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.cluster.manifests import service_manifest
+from tests.support.cluster.manifests import RESTRICTED, service_manifest
 
 from penstock.core.spec.service import Object
 from penstock.demo.stage import Stage
 
 pytestmark = pytest.mark.e2e
-
-RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
 @pytest.fixture

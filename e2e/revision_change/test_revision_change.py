@@ -19,7 +19,6 @@ from tests.support.cluster.manifests import adapter_manifest, manifest, route_ma
 
 from penstock.chart.access.rights import CLUSTER_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
-from penstock.chart.version import VERSION
 from penstock.clients.kubernetes.client import connect
 from penstock.clients.kubernetes.resources import DEPLOYMENTS
 from penstock.clients.machine.clock import monotonic
@@ -194,7 +193,7 @@ sys.exit(7 < needed)
 def evaluated(needed: int) -> Object:
     """Rollout settings of a canary that is promoted after ten seconds if its evaluation passes."""
     evaluation = {
-        "image": f"{IMAGE}:{VERSION}", "command": ["python", "-c", TRIAL],
+        "image": IMAGE, "command": ["python", "-c", TRIAL],
         "env": [{"name": "NEEDED", "value": str(needed)}], "timeout": "60s",
     }  # fmt: skip
     canary = {

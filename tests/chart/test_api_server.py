@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from tests.chart.value_sets import IMAGE, VALUE_SETS
+from tests.support.cluster import manifests
 
 from penstock.chart.rendering.install import install_manifests
 from penstock.chart.values.values import merged
@@ -13,7 +14,7 @@ from penstock.errors import Forbidden
 
 pytestmark = pytest.mark.cluster
 
-RESTRICTED = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+RESTRICTED = {"metadata": {"labels": manifests.RESTRICTED}}
 
 
 @pytest.fixture

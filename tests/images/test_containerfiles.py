@@ -11,6 +11,7 @@ from tests.images.containerfile import Stage, read_stages
 
 from penstock.chart.version import VERSION
 from penstock.core.manifests import restricted
+from penstock.local.kubelet.images import ENGINE_IMAGE, IMAGE, INSPECT
 
 ROOT = Path(__file__).parents[2]
 FILES = ["operator/Containerfile", "engine/Containerfile"]
@@ -52,6 +53,22 @@ def test_what_is_copied_is_not_ignored(file: str) -> None:
         line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] == "!"
     }
     assert {source.split("/")[0] for source in sources(file)} == kept
+
+
+def test_both_images_are_built_by_the_same_steps() -> None:
+    """The steps are equal, apart from the removal of API clients and the C compiler."""
+
+    def steps(stage: Stage, requirements: str) -> list[tuple[str, str]]:
+        return [
+            (step.instruction, step.text.replace(f"{requirements}.txt", "image.txt"))
+            for step in stage.steps
+            if step.instruction in ("COPY", "RUN", "USER", "WORKDIR")
+            and not step.text.startswith(("find /opt/penstock/lib", "apt-get"))
+        ]
+
+    operators, engines = map(stages, FILES)
+    for one, other in zip(operators, engines, strict=True):
+        assert steps(one, "requirements/control-plane") == steps(other, "requirements/engine")
 
 
 @every_file
@@ -117,6 +134,16 @@ def test_make_builds_both_images(tmp_path: Path) -> None:
         assert built.endswith(f"--tag registry.example/{name}:{VERSION} .")
     assert "--no-cache" in engine
     assert "--no-cache" not in control_plane
+
+
+def test_a_local_cluster_looks_for_the_images_that_make_builds(tmp_path: Path) -> None:
+    (tmp_path / "podman").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "podman").chmod(0o755)
+    built = re.findall(r"--tag (\S+) \.$", make_images(tmp_path).stdout, re.MULTILINE)
+    assert built == [IMAGE, ENGINE_IMAGE]
+    chosen = re.search(r"^CONTAINER_TOOL .*$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert chosen is not None
+    assert re.findall(r"command -v (\w+)", chosen[0]) == [*INSPECT]
 
 
 def test_tags_can_have_a_suffix(tmp_path: Path) -> None:

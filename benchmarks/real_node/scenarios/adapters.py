@@ -5,8 +5,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.real_node.lab import ENGINE_RESOURCES, Lab
-from benchmarks.real_node.scenarios.rollouts import make_readable
+from benchmarks.real_node.lab import Lab
+from benchmarks.real_node.model_folders import make_readable
 from tests.support.cluster.adapted_service import (
     CLAIM,
     ENGINES,
@@ -59,7 +59,7 @@ async def serve(adapted: AdaptedService, expected: Mapping[str, list[int]]) -> d
     """Apply the service and its adapters, and ask for each of them, cold and warm. Returns times."""
     stage = adapted.stage
     stage.apply(
-        service(resources=ENGINE_RESOURCES),
+        service(),
         adapter(EVERYWHERE, "adapter-000", policy="All"),
         *(adapter(name, f"adapter-00{name[-1]}") for name in ON_DEMAND),
     )

@@ -3,7 +3,8 @@
 import json
 
 import yaml
-from benchmarks.real_node.lab import CHART, ENGINE_RESOURCES, ROOT, Lab
+from benchmarks.real_node.lab import ENGINE_RESOURCES, ROOT, Lab
+from tests.support.cluster.helm import CHART
 
 from penstock.chart.names import GATEWAY, NAMESPACE
 from penstock.clients.kubernetes.client import Kube
@@ -36,13 +37,11 @@ async def run(lab: Lab) -> dict[str, object]:
             load.set_clients(1)
             values = lab.out / "autoscaling.json"
             values.write_text(json.dumps({"gateway": {"autoscaling": AUTOSCALING}}))
-            await lab.helm(
-                "upgrade", "penstock", CHART, "--reset-then-reuse-values", f"--values={values}"
-            )
+            await lab.helm("upgrade", CHART, "--reset-then-reuse-values", f"--values={values}")
             try:
                 figures = await scale(stage, load)
             finally:
-                await lab.helm("rollback", "penstock")
+                await lab.helm("rollback")
             await load.finish()
         bad = [outcome for outcome in load.outcomes if outcome.end is not End.DONE]
         assert not bad, (len(bad), bad[:3])

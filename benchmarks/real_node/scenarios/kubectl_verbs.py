@@ -11,12 +11,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from benchmarks.real_node.access import port_forward
-from benchmarks.real_node.lab import ENGINE_RESOURCES, Lab
+from benchmarks.real_node.lab import Lab
 from benchmarks.real_node.stream_answer import stream_answer
 from tests.support.cluster.manifests import service_manifest
 
 from penstock.chart.names import GATEWAY, NAMESPACE
 from penstock.clients.machine.clock import monotonic
+from penstock.core.manifests import restricted
 from penstock.core.spec.service import ENGINE_PORT
 from penstock.demo.kubectl import KubectlError
 from penstock.demo.stage import Stage, poll_until
@@ -28,7 +29,7 @@ IDENTITY = "import json, os; print(json.dumps([os.getuid(), os.access('/', os.W_
 
 async def run(lab: Lab) -> dict[str, object]:
     async with lab.stage_in_namespace(NAME) as stage:
-        stage.apply(service_manifest(NAME, {"engine": ENGINE, "resources": ENGINE_RESOURCES}))
+        stage.apply(service_manifest(NAME, {"engine": ENGINE}))
         await stage.wait_until_ready(NAME, within_s=240)
         (pod,) = (each.name for each in (await stage.view(NAME)).pods if each.is_ready)
         figures: dict[str, object] = {"log_lag_s": await follow_logs(stage, pod)}
@@ -70,7 +71,7 @@ async def followed(stage: Stage, pod: str) -> AsyncIterator[asyncio.StreamReader
 def check_exec(stage: Stage, pod: str) -> None:
     """Check in the engine's container that it has no rights that the restricted profile refuses."""
     uid, may_write = json.loads(stage.kubectl("exec", pod, "--", "python", "-c", IDENTITY))
-    assert (uid, may_write) == (65532, False), (uid, may_write)
+    assert (uid, may_write) == (restricted.POD["runAsUser"], False), (uid, may_write)
 
 
 async def ask_forwarded(stage: Stage, pod: str) -> object:

@@ -18,9 +18,10 @@ from benchmarks.real_node.two_engines import (
 from penstock.clients.machine.clock import monotonic
 from penstock.demo.stage import poll_until
 from penstock.local import processes
+from penstock.local.kubelet.supervisor import program_component
 
 NAME = "kubelet-restart"
-KUBELET = f"{NODE}-kubelet"
+KUBELET = program_component(NODE, "kubelet")
 SETTLE_S = 30.0
 
 

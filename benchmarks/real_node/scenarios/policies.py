@@ -8,7 +8,8 @@ from dataclasses import asdict
 from benchmarks.real_node import connection_pods
 from benchmarks.real_node.connection_matrix import find_listeners, try_connections, wrong_cells
 from benchmarks.real_node.connection_pods import ProbePod
-from benchmarks.real_node.lab import CHART, VALUES, Lab
+from benchmarks.real_node.lab import VALUES, Lab, chart_values
+from tests.support.cluster.helm import CHART
 from tests.support.cluster.manifests import service_manifest
 
 from penstock.chart.connections.matrix import (
@@ -34,13 +35,15 @@ POLICY_WITHIN_S = 60.0
 
 
 async def run(lab: Lab) -> dict[str, object]:
-    """Measure the table with default values, then each variant, and restore the default values."""
+    """Measure the table with default values, then each variant, and restore the installation's values."""
     async with lab.namespace("connections") as services:
         places = connection_pods.namespaces(services)
         try:
+            await _upgrade(lab, {})  # those of the installation allow more
             return await _measure(lab, places)
         finally:
             connection_pods.remove(lab, places)
+            await _upgrade(lab, chart_values(lab.cluster))
 
 
 async def _measure(lab: Lab, places: Mapping[Place, str]) -> dict[str, object]:
@@ -117,10 +120,10 @@ async def _restore_time_s(lab: Lab, namespace: str) -> float:
 
 
 async def _upgrade(lab: Lab, values: Mapping[str, object]) -> None:
-    """Give the release these values in addition to those of the installation."""
+    """Give the release these values, and the defaults of all others that have one."""
     file = lab.out / "values-of-connections.json"
     file.write_text(json.dumps({**VALUES, **values}))
-    await lab.helm("upgrade", "penstock", CHART, "--reset-values", f"--values={file}")
+    await lab.helm("upgrade", CHART, "--reset-values", f"--values={file}")
 
 
 def _site(lab: Lab, places: Mapping[Place, str]) -> Site:

@@ -1,14 +1,13 @@
 """Canaries under load: one is rolled back, one is promoted, and no request fails."""
 
 import shutil
-from pathlib import Path
 
 from benchmarks.cluster.rollout_campaign import CANARY, silent
-from benchmarks.real_node.lab import ENGINE_RESOURCES, ROOT, Lab
+from benchmarks.real_node.lab import ROOT, Lab
+from benchmarks.real_node.model_folders import make_readable
 from tests.support.cluster import rollouts
 from tests.support.cluster.rollouts import Ending
 
-from penstock.core.spec.service import Object
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage
 from penstock.local.models_claim import folder_claim
@@ -28,7 +27,7 @@ GOOD = {"model": {"uri": "pvc://models/penstock-tiny"}} | rollouts.GOOD
 async def run(lab: Lab) -> dict[str, object]:
     async with lab.stage_in_namespace(NAME) as stage:
         mount_silent(lab, stage)
-        stage.apply(service())
+        stage.apply(rollouts.service(NAME, ROLLOUT))
         await stage.wait_for_engines(NAME, 1, within_s=240)
         workload = Workload(
             NAME, corpus(ROOT), prompt_words=60, max_tokens=16, seed=1, think_s=THINK_S
@@ -53,25 +52,12 @@ async def run(lab: Lab) -> dict[str, object]:
         }
 
 
-def service() -> Object:
-    """Build a service whose canaries are judged."""
-    made = rollouts.service(NAME, ROLLOUT)
-    made["spec"]["resources"] = ENGINE_RESOURCES
-    return made
-
-
 def mount_silent(lab: Lab, stage: Stage) -> None:
     """Mount a model as a claim whose answers have no text."""
     folder = lab.out / CLAIM
     shutil.rmtree(folder, ignore_errors=True)
     make_readable(silent(lab.models / "penstock-tiny", folder / "silent"))
     stage.mount(folder_claim(CLAIM, folder.resolve(), stage.namespace))
-
-
-def make_readable(folder: Path) -> None:
-    """Let the user of pods read the files of a folder, also where the umask forbids it."""
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def check(rolled_back: Ending, promoted: Ending, outcomes: list[Outcome]) -> None:

@@ -43,8 +43,9 @@ def up(
     node: Annotated[
         NodeKind | None,
         typer.Option(
-            help="Run pods as processes by Penstock's node agent, or as containers by a kubelet, "
-            "which needs root and the images of `make images`; the agent without it."
+            help="What runs the pods: `agent`, Penstock's node agent, as processes, or `kubelet`, as "
+            "containers, which needs root and the images of `make images`. A new cluster gets the agent "
+            "by default."
         ),
     ] = None,
     nodes: Annotated[
@@ -156,14 +157,22 @@ def logs(
     source: Annotated[str, typer.Argument(help="Name of a component, or part of a pod's name.")],
     name: Name = "default",
 ) -> None:
-    """Print the log of a component (etcd, apiserver, …, node-agent) or of a pod's containers."""
+    """Print the log of a component (etcd, apiserver, …, node-agent) or of a pod's containers.
+
+    Logs of pods on a kubelet: use `kubectl logs`.
+    """
     with _exit_on_error():
         cluster = clusters.get(name)
     components = {path.stem: path for path in sorted(cluster.logs.glob("*.log"))}
     files = [components[source]] if source in components else _pod_logs(cluster, source)
     if not files:
-        pods = sorted({_pod_name(log) for log in _pod_logs(cluster, "")})
-        known = f"Components: {', '.join(components)}. Pods: {', '.join(pods) or 'none'}"
+        pods = ", ".join(sorted({_pod_name(log) for log in _pod_logs(cluster, "")}))
+        other = (
+            "Of pods: use `kubectl logs`"
+            if cluster.node == "kubelet"
+            else f"Pods: {pods or 'none'}"
+        )
+        known = f"Components: {', '.join(components)}. {other}"
         _print_errors([f"No component or pod is called {source!r}. {known}"])
         raise typer.Exit(1)
     for file in files:

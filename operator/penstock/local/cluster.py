@@ -1,26 +1,24 @@
 """Starts and ends local clusters.
 
-Each cluster has its own loopback network, 127.N.0.0/16. Its components and its node listen on 127.N.0.1
-at their usual ports and its pods on 127.N.x.y, so clusters cannot collide.
+Each cluster has its own network, so that components and pods of two clusters can listen at their usual ports:
+127.N.0.0/16 of the loopback interface with a node agent, 10.N.0.0/16 with kubelets.
 """
 
 import fcntl
 import os
 import secrets
-import socket
 import sys
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from penstock.local import components, processes, record, startup
+from penstock.local import processes, record, startup
 from penstock.local.binaries import ensure_binaries
 from penstock.local.gobuild import shared_cache
-from penstock.local.kubelet import addresses, nodes
+from penstock.local.kubelet import nodes
 from penstock.local.kubelet.tools import ensure_tools, require_packages
 from penstock.local.locks import file_lock
+from penstock.local.networks import free_network
 from penstock.local.record import (
-    GATEWAY_PORT,
     Cluster,
     ClusterError,
     NodeKind,
@@ -34,16 +32,12 @@ from penstock.local.startup import Say
 from penstock.local.versions import BINARIES_OF
 
 __all__ = [
-    "GATEWAY_PORT", "Cluster", "ClusterError", "Say", "clusters_root", "damaged_records",
+    "Cluster", "ClusterError", "Say", "clusters_root", "damaged_records",
     "dead_components", "down", "faults", "find", "get", "list_clusters", "temporary", "up",
 ]  # fmt: skip
 
-FIRST_NETWORK, LAST_NETWORK = 10, 250
 POD_GRACE_S = 15.0
 COMPONENT_GRACE_S = 0.5
-PORTS = (
-    components.ETCD_PORT, components.ETCD_PEER_PORT, components.API_PORT, components.KUBELET_PORT,
-)  # fmt: skip
 
 
 def up(
@@ -58,12 +52,12 @@ def up(
     """Start a cluster without Penstock, or the missing components of an existing one.
 
     say: called with a line of text before each slow step. allocatable: extended resources that each
-    node reports, such as nvidia.com/gpu. may_install: install packages that kubelets need. A new cluster
-    that does not start (a failed component, Ctrl-C) is removed; an existing one keeps its objects. Raises
-    ClusterError.
+    node reports, such as nvidia.com/gpu. node, num_nodes: None: those of an existing cluster, else one node
+    agent. may_install: install packages that kubelets need. A new cluster that does not start (a failed
+    component, Ctrl-C) is removed; an existing one keeps its objects. Raises ClusterError.
     """
     if not sys.platform.startswith("linux"):
-        raise ClusterError("Local clusters need Linux: pods get addresses of 127.0.0.0/8.")
+        raise ClusterError("Local clusters need Linux.")
     existing = find(name)
     if existing:
         _check_same(existing, allocatable, node, num_nodes)
@@ -198,7 +192,7 @@ def _locked(cluster: Cluster) -> Iterator[None]:
 
 def _end(cluster: Cluster) -> None:
     # The node agent gets time to end its pods. The others do not need it: their state is deleted.
-    processes.end(processes.find(cluster.cluster_id, "node-agent"), grace_s=POD_GRACE_S)
+    processes.end(processes.find(cluster.cluster_id, startup.NODE_AGENT), grace_s=POD_GRACE_S)
     processes.end_all(lambda: processes.find(cluster.cluster_id), grace_s=COMPONENT_GRACE_S)
     if cluster.node == "kubelet":
         nodes.remove(cluster)
@@ -212,42 +206,5 @@ def _create(
     root = clusters_root()
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     with file_lock(root / ".lock", say, "chooses the network of a cluster"):
-        taken = {cluster.network for cluster in list_clusters()}
-        in_use: set[int] = set()
-        routed = addresses.routed_networks() if node == "kubelet" else []
-        for network in _networks():
-            if network in taken or not addresses.is_free(network, routed):
-                continue
-            ports = _ports_in_use(network) if node == "agent" else set()
-            if not ports:
-                return record.create(name, network, allocatable, node, num_nodes)
-            in_use |= ports
-    raise ClusterError(
-        f"No loopback network is free: each has a cluster, or a process that listens on one of the ports "
-        f"{sorted(in_use)}. Remove a cluster (penstock local down), or end the process that listens on "
-        "such a port on all addresses, such as a kubelet."
-    )
-
-
-def _networks() -> list[int]:
-    """The networks in the order in which they are tried.
-
-    Each cache begins elsewhere: clusters of two caches that start at once see nothing of each other
-    before their ports are taken.
-    """
-    networks = list(range(FIRST_NETWORK, LAST_NETWORK))
-    first = zlib.crc32(os.fsencode(clusters_root())) % len(networks)
-    return networks[first:] + networks[:first]
-
-
-def _ports_in_use(network: int) -> set[int]:
-    """Return the component ports of 127.network.0.1 that any user's process listens on."""
-    in_use = set()
-    for port in PORTS:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((f"127.{network}.0.1", port))
-            except OSError:
-                in_use.add(port)
-    return in_use
+        network = free_network(node, taken={cluster.network for cluster in list_clusters()})
+        return record.create(name, network, allocatable, node, num_nodes)

@@ -1,11 +1,12 @@
 """Command lines and configuration files of the control-plane components."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.local.record import Cluster
+from penstock.local.record import API_PORT, Cluster
 
-ETCD_PORT, ETCD_PEER_PORT, API_PORT, KUBELET_PORT = 2379, 2380, 6443, 10250
+ETCD_PORT, ETCD_PEER_PORT, KUBELET_PORT = 2379, 2380, 10250
 
 # Several distributions enable it: setting blockOwnerDeletion needs a right on the owner.
 ADMISSION = "OwnerReferencesPermissionEnforcement"
@@ -106,24 +107,17 @@ def scheduler(binary: Path, folder: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def kubeconfig(server: str, certificate_authority: Path, token: str) -> str:
-    """Write an administrator's kubeconfig as JSON, which is valid YAML."""
-    name = "penstock-local"
+def kubeconfig(server: str, certificate_authority: Path, user: Mapping[str, str]) -> str:
+    """Write a kubeconfig as JSON, which is valid YAML. user: its token, or its certificate and key."""
+    name, client = "penstock-local", "client"
+    cluster = {"server": server, "certificate-authority": str(certificate_authority)}
     return json.dumps(
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [
-                {
-                    "name": name,
-                    "cluster": {
-                        "server": server,
-                        "certificate-authority": str(certificate_authority),
-                    },
-                }
-            ],
-            "users": [{"name": "admin", "user": {"token": token}}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": "admin"}}],
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": client, "user": dict(user)}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": client}}],
             "current-context": name,
         },
         indent=2,

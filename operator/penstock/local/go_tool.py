@@ -1,4 +1,4 @@
-"""Finds a tool that is written in Go, or builds it once in the cache."""
+"""Finds tools that are written in Go, or builds them once in the cache."""
 
 import os
 import shutil
@@ -21,18 +21,28 @@ def ensure_tool(
     """
     if (installed := find_installed(name, say)) is not None:
         return installed
+    return ensure_built(f"{name}-{version}", f"{name} {version}", build, say) / name
 
-    def make(folder: Path) -> None:
-        require_go(name)
-        say(f"building {name} {version}")
-        work = folder.with_name(f".build-{name}-{os.getpid()}")
+
+def ensure_built(
+    folder: str, what: str, build: Callable[[Path, Path], None], say: Callable[[str], None]
+) -> Path:
+    """Return the path of a folder of the cache with binaries, which `build` makes if it is missing.
+
+    folder: its name. what: names the binaries to users. The others are those of `ensure_tool`.
+    """
+
+    def make(made: Path) -> None:
+        require_go(what)
+        say(f"building {what}")
+        work = made.with_name(f".build-{folder}-{os.getpid()}")
         work.mkdir()
         try:
-            build(work, folder)
+            build(work, made)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    return ensure_folder(cache_root() / "bin" / f"{name}-{version}", make, say) / name
+    return ensure_folder(cache_root() / "bin" / folder, make, say)
 
 
 def ensure_module_tool(

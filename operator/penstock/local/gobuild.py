@@ -20,6 +20,8 @@ from penstock.local.versions import ETCD, KUBERNETES, KUBERNETES_BINARIES
 
 GO_VERSION = "1.26.0"
 SHARED_CACHE = "PENSTOCK_GO_CACHE"
+# Advice for users without Go, where installed binaries are used.
+OR_INSTALL = ", or put the binaries on PATH or in the folder that KUBEBUILDER_ASSETS names"
 
 ETCD_MAIN = """package main
 
@@ -77,19 +79,20 @@ def kubernetes_tools_go(names: Sequence[str] = KUBERNETES_BINARIES) -> str:
     return f"//go:build tools\n\npackage tools\n\n{imports}"
 
 
-def require_go(what: str) -> None:
-    """Raise BuildFailed if there is no Go toolchain. what: what it would build, for the message."""
+def require_go(what: str, otherwise: str = "") -> None:
+    """Raise BuildFailed if there is no Go toolchain.
+
+    what: what it would build, for the message. otherwise: what a user can do instead.
+    """
     if shutil.which("go") is None:
         raise BuildFailed(
-            f"No usable version of {what} is installed, the download failed, and there is no Go "
-            f"toolchain to build from source. Install Go {GO_VERSION} or newer, or put the binaries "
-            "on PATH or in the folder that KUBEBUILDER_ASSETS names."
+            f"There is no Go toolchain to build {what}: install Go {GO_VERSION} or newer{otherwise}."
         )
 
 
 def build(work: Path, destination: Path, names: Sequence[str], say: Callable[[str], None]) -> None:
     """Build the binaries `names` into `destination`. Raises BuildFailed."""
-    require_go("the Kubernetes binaries")
+    require_go(", ".join(names), OR_INSTALL)
     go = Go(work)
     try:
         commands = [name for name in names if name != "etcd"]

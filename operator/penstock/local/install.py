@@ -13,14 +13,14 @@ from penstock.clients.kubernetes.resources import DEPLOYMENTS
 from penstock.clients.machine.clock import monotonic
 from penstock.errors import KubeError, NotFound
 from penstock.local.cluster import Cluster, ClusterError, Say
-from penstock.local.kubelet.images import IMAGE
+from penstock.local.kubelet.images import REPOSITORY
 from penstock.local.models_claim import models_claim
 from penstock.local.record import GATEWAY_MANAGEMENT_PORT, GATEWAY_PORT, GATEWAY_SERVICE
 
 MANAGER = "penstock-local"
 READY_TIMEOUT_S = 90.0
-# The gateway listens on the node's address: there is no Service network.
-VALUES = {
+# The gateway of a node agent listens on the node's address, as there is no Service network.
+AGENT_VALUES = {
     "image": {"repository": "penstock"},
     # The one user of the machine owns its files.
     "operator": {"replicas": 1, "allowedHostPaths": ["/"]},
@@ -34,11 +34,14 @@ VALUES = {
 }
 
 
-def _kubelet_values(cluster: Cluster) -> dict[str, Any]:
-    """Values on nodes with kubelets, whose policies would keep this machine and its API server out."""
+def _values(cluster: Cluster) -> Mapping[str, Any]:
+    """Values of the chart on a local cluster."""
+    if cluster.node == "agent":
+        return AGENT_VALUES
+    # Nodes with kubelets enforce policies, which would keep this machine and its API server out.
     machine = [{"ipBlock": {"cidr": f"{cluster.address}/32"}}]
     return {
-        "image": {"repository": IMAGE},
+        "image": {"repository": REPOSITORY},
         "operator": {"replicas": 1},
         "gateway": {"replicas": 1},
         "networkPolicy": {"enginesFrom": machine, "metricsFrom": machine},
@@ -48,10 +51,9 @@ def _kubelet_values(cluster: Cluster) -> dict[str, Any]:
 async def install(cluster: Cluster, *, say: Say, values: Mapping[str, Any] = {}) -> None:
     """Apply CRDs, operator and gateway, and wait until both are ready. Raises ClusterError.
 
-    values: of the chart, in addition to VALUES.
+    values: of the chart, in addition to those that every local cluster has.
     """
-    chosen = _kubelet_values(cluster) if cluster.node == "kubelet" else VALUES
-    manifests = install_manifests(merged(chosen, values))
+    manifests = install_manifests(merged(_values(cluster), values))
     if cluster.node == "kubelet":
         manifests.append(gateway_service(cluster))
     async with await connect(cluster.kubeconfig) as kube:
@@ -63,10 +65,15 @@ async def install(cluster: Cluster, *, say: Say, values: Mapping[str, Any] = {})
             say(f"waiting for {name}")
             while not await _is_available(kube, name):
                 if monotonic() > deadline_s:
-                    raise ClusterError(
-                        f"{name} did not become ready; see: penstock local logs {name}"
-                    )
+                    raise ClusterError(f"{name} did not become ready; see: {_logs(cluster, name)}")
                 await asyncio.sleep(0.3)
+
+
+def _logs(cluster: Cluster, name: str) -> str:
+    """The command that prints the log of a Deployment's pod."""
+    if cluster.node == "kubelet":
+        return f"kubectl logs -n {NAMESPACE} deployment/{name}"
+    return f"penstock local logs {name} --name {cluster.name}"
 
 
 def gateway_service(cluster: Cluster) -> dict[str, Any]:

@@ -16,10 +16,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from penstock.chart.gateway.values import Gateway
 from penstock.clients.machine.caches import cache_root
 
 RECORD = "cluster.json"
-GATEWAY_PORT, GATEWAY_MANAGEMENT_PORT = 8080, 8082
+API_PORT = 6443
+GATEWAY_PORT, GATEWAY_MANAGEMENT_PORT = Gateway().port, Gateway().management_port
+AGENT_NODE = "penstock-node"  # name of the node agent's node
 API_SERVICE, DNS_SERVICE, GATEWAY_SERVICE = 1, 10, 80  # addresses of the Service network
 # A DNS label, except that it may end with a dash.
 NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
@@ -67,7 +70,7 @@ class Cluster:
 
     @property
     def server(self) -> str:
-        return f"https://{self.address}:6443"
+        return f"https://{self.address}:{API_PORT}"
 
     @property
     def gateway_url(self) -> str:

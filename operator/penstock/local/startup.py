@@ -15,12 +15,13 @@ import psutil
 from penstock.clients.machine.clock import monotonic, sleep
 from penstock.local import components, processes
 from penstock.local.kubelet import addons, certificates, nodes
-from penstock.local.kubelet.supervisor import read_tools
+from penstock.local.kubelet.tools import read_paths
 from penstock.local.pki import Authority, write_signing_key
-from penstock.local.record import API_SERVICE, Cluster, ClusterError, write_private
+from penstock.local.record import AGENT_NODE, API_SERVICE, Cluster, ClusterError, write_private
 
 Say = Callable[[str], None]  # called with a line of text before each slow step
 
+NODE_AGENT = "node-agent"
 CONTROL_PLANE = ("etcd", "apiserver", "controller-manager", "scheduler")
 READY_TIMEOUT_S = 60.0
 # An API server that ends answers nobody, and lets running requests finish for up to a minute.
@@ -47,7 +48,7 @@ def write_files(cluster: Cluster) -> None:
     if cluster.node == "kubelet":
         certificates.issue(authority, cluster)
     else:
-        authority.issue("node", "penstock-node", addresses=(cluster.address,))
+        authority.issue("node", AGENT_NODE, addresses=(cluster.address,))
     # etcd has its own authority, so that no other certificate of the cluster gives access to it.
     storage = Authority(pki / "etcd")
     storage.issue("server", "etcd", addresses=(cluster.address,))
@@ -56,7 +57,7 @@ def write_files(cluster: Cluster) -> None:
     token = secrets.token_urlsafe(32)
     write_private(folder / "tokens.csv", components.tokens_csv(token).encode())
     write_private(folder / "audit-policy.json", components.audit_policy().encode())
-    config = components.kubeconfig(cluster.server, pki / "ca.crt", token)
+    config = components.kubeconfig(cluster.server, pki / "ca.crt", {"token": token})
     write_private(cluster.kubeconfig, config.encode())
 
 
@@ -166,16 +167,16 @@ def node_components(cluster: Cluster) -> Mapping[str, str]:
     """Names of the components that run pods, with the name of the node of each."""
     if cluster.node == "kubelet":
         return {name: name for name in nodes.names(cluster)}
-    return {"node-agent": "penstock-node"}
+    return {NODE_AGENT: AGENT_NODE}
 
 
 def _node_commands(cluster: Cluster) -> dict[str, list[str]]:
     if cluster.node == "kubelet":
         each = enumerate(nodes.names(cluster))
         return {name: nodes.command(cluster, index) for index, name in each} | addons.commands(
-            cluster, read_tools(cluster)
+            cluster, read_paths(cluster)
         )
-    return {"node-agent": [sys.executable, "-m", "penstock.local.node", cluster.name]}
+    return {NODE_AGENT: [sys.executable, "-m", "penstock.local.node", cluster.name]}
 
 
 def _node_is_ready(cluster: Cluster, name: str) -> bool:

@@ -1,7 +1,13 @@
-"""Versions of local binaries: those that are downloaded, and the oldest that are accepted where installed."""
+"""Versions of local binaries: those that are downloaded or built, and the oldest accepted where installed."""
 
 KUBERNETES = "1.36.3"
 ETCD = "3.6.5"
+# The other programs of clusters with kubelets.
+CNI_PLUGINS = "1.10.0"
+CONTAINERD = "2.4.2"
+COREDNS = "1.15.0"
+KUBE_ROUTER = "2.1.0"
+METRICS_SERVER = "0.9.0"
 
 KUBERNETES_BINARIES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 BINARIES = (*KUBERNETES_BINARIES, "etcd")

@@ -66,7 +66,7 @@ async def replica(
     answer = await kube.create(SERVICE_ACCOUNTS, namespace, request, name=name, sub="token")
     config = cluster.folder / f"kubeconfig-{namespace}-{name}"
     authority = cluster.folder / "pki" / "ca.crt"
-    config.write_text(kubeconfig(cluster.server, authority, answer["status"]["token"]))
+    config.write_text(kubeconfig(cluster.server, authority, {"token": answer["status"]["token"]}))
     process = await start(config, namespace, name)
     try:
         yield Replica(name, namespace, process)

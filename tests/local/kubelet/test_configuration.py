@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import tarfile
 from ipaddress import IPv4Address, IPv4Network
 from itertools import combinations
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.local.cluster import FIRST_NETWORK, LAST_NETWORK
-from penstock.local.kubelet import addons, addresses, configuration, network
-from penstock.local.kubelet.images import PAUSE_IMAGE, write_pause_image
+from penstock.chart.network.values import NetworkPolicy
+from penstock.local.kubelet import addons, addresses, certificates, configuration, network
+from penstock.local.kubelet.pause_image import PAUSE_IMAGE, write_pause_image
+from penstock.local.networks import FIRST_NETWORK, LAST_NETWORK
+from penstock.local.pki import Authority
 from penstock.local.record import Cluster
 
 CLUSTER = Cluster("real", "0123456789abcdef", 77, {}, "kubelet", addresses.MAX_NODES)
@@ -86,7 +89,25 @@ def test_services_of_programs_of_this_machine_lead_to_it() -> None:
         assert each["endpoints"] == [{"addresses": ["10.77.0.1"]}]
     dns = next(each for each in services if each["metadata"]["name"] == "kube-dns")
     assert dns["spec"]["clusterIP"] == "10.77.224.10"
-    assert {port["port"] for port in slices["kube-dns"]["ports"]} == {53}  # what policies allow
+    # Pods connect to this port after the translation of the Service's address.
+    assert {port["port"] for port in slices["kube-dns"]["ports"]} <= {*NetworkPolicy().dns_ports}
+
+
+def test_programs_have_the_certificates_that_their_files_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE_DIR", str(tmp_path))
+    cluster = Cluster("real", "0123456789abcdef", 77, {}, "kubelet", 2)
+    pki = cluster.folder / "pki"
+    pki.mkdir(parents=True)
+    certificates.issue(Authority(pki), cluster)
+    tools = {name: tmp_path / name for name in ("ptp", "coredns", "metrics-server")}
+    texts = [json.dumps(addons.commands(cluster, tools)), *addons.files(cluster).values()]
+    for index in range(cluster.num_nodes):
+        texts += configuration.files(cluster, index, tools).values()
+    named = set(re.findall(rf"{pki}/([\w.-]+)", "".join(texts)))
+    assert len(named) == 1 + 2 * 6  # the authority; two nodes and four other programs
+    assert named <= {path.name for path in pki.iterdir()}
 
 
 def test_the_archive_of_the_pause_image_is_complete(tmp_path: Path) -> None:

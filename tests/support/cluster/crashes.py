@@ -126,7 +126,7 @@ async def survive(
     proxy = KillingProxy(cluster, namespace, moments)
     async with proxy.listening() as url:
         config = cluster.folder / f"kubeconfig-{namespace}"
-        config.write_text(kubeconfig(url, cluster.folder / "pki" / "ca.crt", "unused"))
+        config.write_text(kubeconfig(url, cluster.folder / "pki" / "ca.crt", {"token": "unused"}))
         operators = asyncio.create_task(_run_operators(proxy, kube, config, namespace))
         patience_s = PATIENCE_S * (WHEN_KILLED if moments is None else 1)
         made = _Life(kube, namespace, strategy, ending, patience_s)

@@ -1,5 +1,7 @@
 """Manifests of Penstock's kinds."""
 
+from copy import deepcopy
+
 from penstock.core.spec.service import API_VERSION, Object
 
 TINY: Object = {
@@ -7,6 +9,8 @@ TINY: Object = {
     # A small request, so that some engines fit on a node with two CPUs.
     "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": 1, "memory": "1Gi"}},
 }
+# Labels of a namespace in which every pod has to be restricted.
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
 def manifest(kind: str, name: str, spec: Object) -> Object:
@@ -16,7 +20,7 @@ def manifest(kind: str, name: str, spec: Object) -> Object:
 
 def service_manifest(name: str, spec: Object) -> Object:
     """An InferenceService with the tiny model. spec: its fields replace those of TINY."""
-    return manifest("InferenceService", name, TINY | spec)
+    return manifest("InferenceService", name, deepcopy(TINY) | spec)
 
 
 def adapter_manifest(name: str, service: str, uri: str, **spec: object) -> Object:

@@ -59,7 +59,6 @@ def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
         name,
         {
             "engine": {"maxModelLen": 512, "maxNumSeqs": 8, "kvCache": {"memory": "8Mi"}},
-            "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
             "objectives": {"ttft": "5s", "tpot": "500ms"},
             "scaling": {"minReplicas": replicas, "maxReplicas": replicas},
             "terminationGracePeriodSeconds": 33,

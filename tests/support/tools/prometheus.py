@@ -10,7 +10,7 @@ from typing import Literal
 from penstock.clients.machine.caches import cache_root
 from penstock.local.cached_folder import ensure_folder
 from penstock.local.download import DownloadFailed, download_archived, machine
-from penstock.local.gobuild import Go, require_go
+from penstock.local.gobuild import OR_INSTALL, Go, require_go
 from penstock.local.installed import find_installed
 
 PROMETHEUS = "3.11.3"
@@ -46,7 +46,7 @@ def ensure(program: Program, say: Callable[[str], None]) -> Path:
 
 def build(program: Program, work: Path, destination: Path) -> None:
     """Build the program from its Go module into `destination`. Raises BuildFailed."""
-    require_go(program)
+    require_go(program, OR_INSTALL)
     work.mkdir()
     try:
         go = Go(work)

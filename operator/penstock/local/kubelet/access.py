@@ -2,11 +2,13 @@
 
 from typing import Any
 
+# Names of programs, of their certificates, and of the users that these are at the API server.
+COREDNS, KUBE_ROUTER, METRICS_SERVER = "coredns", "kube-router", "metrics-server"
 READ = ["get", "list", "watch"]
 ENDPOINTS = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": READ}
-# Client -> rules of its role.
+# User -> rules of its role.
 RULES: dict[str, list[dict[str, Any]]] = {
-    "kube-router": [
+    KUBE_ROUTER: [
         {
             "apiGroups": [""],
             "resources": ["namespaces", "pods", "services", "nodes", "endpoints"],
@@ -15,11 +17,11 @@ RULES: dict[str, list[dict[str, Any]]] = {
         {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": READ},
         ENDPOINTS,
     ],
-    "coredns": [
+    COREDNS: [
         {"apiGroups": [""], "resources": ["namespaces", "pods", "services"], "verbs": READ},
         ENDPOINTS,
     ],
-    "metrics-server": [
+    METRICS_SERVER: [
         {
             "apiGroups": [""],
             "resources": ["namespaces", "pods", "nodes", "configmaps"],
@@ -46,10 +48,10 @@ def objects() -> list[dict[str, Any]]:
         *(_binding(user, user, f"penstock-local:{user}") for user in RULES),
         _binding("kubelet-api", "kube-apiserver", "system:kubelet-api-admin"),
         # metrics-server asks the API server who its own clients are, and what they may do.
-        _binding("metrics-server-auth", "metrics-server", "system:auth-delegator"),
+        _binding(f"{METRICS_SERVER}-auth", METRICS_SERVER, "system:auth-delegator"),
         _binding(
-            "metrics-server-auth-reader",
-            "metrics-server",
+            f"{METRICS_SERVER}-auth-reader",
+            METRICS_SERVER,
             "extension-apiserver-authentication-reader",
             namespace="kube-system",
         ),

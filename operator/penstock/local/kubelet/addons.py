@@ -1,10 +1,10 @@
 """DNS and the metrics API of a cluster with kubelets: programs of this machine behind Services."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.local.kubelet.access import COREDNS, METRICS_SERVER
 from penstock.local.kubelet.configuration import CLUSTER_DOMAIN, client_kubeconfig
 from penstock.local.record import DNS_SERVICE, Cluster
 
@@ -12,17 +12,14 @@ NAMESPACE = "kube-system"
 # Pods reach it at this port also after the translation of the Service's address: policies allow port 53.
 DNS_PORT = 53
 METRICS_PORT = 4443
-METRICS_SERVER = "metrics-server"
 METRICS_SERVER_HOST = f"{METRICS_SERVER}.{NAMESPACE}.svc"
-COMPONENTS = ("coredns", METRICS_SERVER)
+COMPONENTS = (COREDNS, METRICS_SERVER)
 
 
 def files(cluster: Cluster) -> dict[str, str]:
     """Build the files of the programs: paths below the cluster's folder, and their text."""
     configs = {f"{user}.kubeconfig": client_kubeconfig(cluster, user) for user in COMPONENTS}
-    return {"Corefile": _corefile(cluster)} | {
-        name: json.dumps(config) for name, config in configs.items()
-    }
+    return {"Corefile": _corefile(cluster)} | configs
 
 
 def commands(cluster: Cluster, tools: Mapping[str, Path]) -> dict[str, list[str]]:
@@ -30,7 +27,7 @@ def commands(cluster: Cluster, tools: Mapping[str, Path]) -> dict[str, list[str]
     folder, pki = cluster.folder, cluster.folder / "pki"
     config = f"{folder}/{METRICS_SERVER}.kubeconfig"
     return {
-        "coredns": [str(tools["coredns"]), f"-conf={folder}/Corefile"],
+        COREDNS: [str(tools[COREDNS]), f"-conf={folder}/Corefile"],
         METRICS_SERVER: [
             str(tools[METRICS_SERVER]), f"--kubeconfig={config}",
             f"--authentication-kubeconfig={config}", f"--authorization-kubeconfig={config}",
@@ -102,7 +99,7 @@ def _corefile(cluster: Cluster) -> str:
     bind {cluster.address}
     errors
     kubernetes {CLUSTER_DOMAIN} in-addr.arpa {{
-        kubeconfig {cluster.folder}/coredns.kubeconfig local
+        kubeconfig {cluster.folder}/{COREDNS}.kubeconfig local
         pods insecure
     }}
     cache 30

@@ -6,8 +6,6 @@
 10.N.224.0/20       Services
 """
 
-import json
-import subprocess
 from collections.abc import Iterable
 from ipaddress import IPv4Network
 
@@ -37,12 +35,3 @@ def is_free(network: int, targets: Iterable[str]) -> bool:
     """Whether no route overlaps 10.N.0.0/16. targets: of this machine's routes."""
     wanted = IPv4Network(f"10.{network}.0.0/16")
     return not any(IPv4Network(target, strict=False).overlaps(wanted) for target in targets)
-
-
-def routed_networks() -> list[str]:
-    """Targets of this machine's routes, without the default route."""
-    shown = subprocess.run(
-        ["ip", "-json", "-4", "route", "show", "table", "all"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return [route["dst"] for route in json.loads(shown.stdout) if route["dst"] != "default"]

@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.local.components import kubeconfig
 from penstock.local.kubelet import addresses, cgroups
+from penstock.local.kubelet.access import KUBE_ROUTER
 from penstock.local.record import DNS_SERVICE, Cluster
 
 PAUSE_IMAGE = "penstock.local/pause:1"
 CLUSTER_DOMAIN = "cluster.local"
+KUBE_PROXY = "kube-proxy"  # name of its certificate
 # The path is one of the node's mount namespace, where /run belongs to the node.
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
@@ -18,9 +21,14 @@ def node_name(index: int) -> str:
     return f"penstock-node-{index}"
 
 
+def nodes_folder(cluster: Cluster) -> Path:
+    """Folder of the files of all nodes."""
+    return cluster.folder / "nodes"
+
+
 def node_folder(cluster: Cluster, index: int) -> Path:
     """Folder of a node's files: configuration, images, pods and logs."""
-    return cluster.folder / "nodes" / node_name(index)
+    return nodes_folder(cluster) / node_name(index)
 
 
 def kubelet(cluster: Cluster, index: int) -> dict[str, Any]:
@@ -126,22 +134,14 @@ def kube_proxy(cluster: Cluster, index: int) -> dict[str, Any]:
     }
 
 
-def client_kubeconfig(cluster: Cluster, certificate: str) -> dict[str, Any]:
-    """Build a kubeconfig. certificate: name of the client's certificate in the cluster's folder pki."""
+def client_kubeconfig(cluster: Cluster, certificate: str) -> str:
+    """Write a kubeconfig. certificate: name of the client's certificate in the cluster's folder pki."""
     pki = cluster.folder / "pki"
     user = {
         "client-certificate": f"{pki}/{certificate}.crt",
         "client-key": f"{pki}/{certificate}.key",
     }
-    server = {"server": cluster.server, "certificate-authority": f"{pki}/ca.crt"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "local", "cluster": server}],
-        "users": [{"name": "client", "user": user}],
-        "contexts": [{"name": "local", "context": {"cluster": "local", "user": "client"}}],
-        "current-context": "local",
-    }
+    return kubeconfig(cluster.server, pki / "ca.crt", user)
 
 
 def files(cluster: Cluster, index: int, tools: Mapping[str, Path]) -> dict[str, str]:
@@ -149,10 +149,10 @@ def files(cluster: Cluster, index: int, tools: Mapping[str, Path]) -> dict[str, 
     plugins = tools["ptp"].parent
     return {
         "kubelet.json": json.dumps(kubelet(cluster, index)),
-        "kubelet.kubeconfig": json.dumps(client_kubeconfig(cluster, node_name(index))),
+        "kubelet.kubeconfig": client_kubeconfig(cluster, node_name(index)),
         "kube-proxy.json": json.dumps(kube_proxy(cluster, index)),
-        "kube-proxy.kubeconfig": json.dumps(client_kubeconfig(cluster, "kube-proxy")),
-        "kube-router.kubeconfig": json.dumps(client_kubeconfig(cluster, "kube-router")),
+        "kube-proxy.kubeconfig": client_kubeconfig(cluster, KUBE_PROXY),
+        "kube-router.kubeconfig": client_kubeconfig(cluster, KUBE_ROUTER),
         "containerd.toml": containerd(node_folder(cluster, index), plugins),
         "cni/10-pods.conflist": json.dumps(pod_network(cluster, index)),
     }

@@ -1,77 +1,59 @@
-"""Images of a node: the archive of the pause image, and imports into containerd."""
+"""Images of nodes: those that `make images` builds, and their way into the containerd of a node."""
 
-import gzip
-import hashlib
-import io
-import json
 import shutil
-import tarfile
+import subprocess
 from pathlib import Path
 
-from penstock.local.download import machine
+from penstock.chart.version import VERSION
 from penstock.local.kubelet.commands import run
-from penstock.local.kubelet.configuration import PAUSE_IMAGE
 from penstock.local.record import ClusterError
 
-# Names of the images that `make images` builds, without their tags.
-IMAGE = "localhost/penstock"
-ENGINE_IMAGE = "localhost/penstock-engine"
+# Names that `make images` gives the images by default.
+REPOSITORY = "localhost/penstock"
+IMAGE, ENGINE_IMAGE = f"{REPOSITORY}:{VERSION}", f"{REPOSITORY}-engine:{VERSION}"
+# Tools in the order in which `make images` chooses one -> arguments that fail unless they have an image.
+INSPECT = {
+    "podman": ("image", "inspect"),
+    "docker": ("image", "inspect"),
+    "buildah": ("inspect", "--type=image"),
+}
 PINNED = "io.cri-containerd.pinned"  # containerd's label of images that are not to be removed
 
 
-def write_pause_image(archive: Path, program: Path) -> None:
-    """Write an OCI archive with an image of one program, /pause."""
-    layer = _tar({"pause": program.read_bytes()})
-    compressed = gzip.compress(layer, mtime=0)
-    config = {
-        "architecture": machine(),
-        "os": "linux",
-        "config": {"Entrypoint": ["/pause"], "User": "65535:65535"},
-        "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
-    }
-    config_bytes = json.dumps(config).encode()
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": _descriptor("config.v1+json", config_bytes),
-        "layers": [_descriptor("layer.v1.tar+gzip", compressed)],
-    }
-    manifest_bytes = json.dumps(manifest).encode()
-    named = _descriptor("manifest.v1+json", manifest_bytes)
-    named["annotations"] = {"io.containerd.image.name": PAUSE_IMAGE}
-    blobs = {
-        f"blobs/sha256/{_digest(each).removeprefix('sha256:')}": each
-        for each in (compressed, config_bytes, manifest_bytes)
-    }
-    index = {"schemaVersion": 2, "manifests": [named]}
-    layout = {
-        "oci-layout": b'{"imageLayoutVersion":"1.0.0"}',
-        "index.json": json.dumps(index).encode(),
-    }
-    archive.write_bytes(_tar(layout | blobs))
-
-
 def export_image(reference: str, archive: Path) -> None:
-    """Write a built image to an archive, from buildah, podman or docker. Raises ClusterError."""
-    commands = {
-        "buildah": [
-            "push",
-            "--quiet",
-            "--disable-compression",
-            reference,
-            f"oci-archive:{archive}:{reference}",
-        ],
-        "podman": ["save", "--quiet", "--format=oci-archive", f"--output={archive}", reference],
-        "docker": ["save", f"--output={archive}", reference],
-    }
-    found = [name for name in commands if shutil.which(name)]
+    """Write a built image to an archive, by the first tool that has it. Raises ClusterError."""
+    found = [name for name in INSPECT if shutil.which(name)]
     if not found:
-        raise ClusterError("Images come from podman, buildah or docker: none is on PATH.")
-    run([found[0], *commands[found[0]]])
+        raise ClusterError("Images come from podman, docker or buildah: none is on PATH.")
+    for name in found:
+        if _has_image(name, reference):
+            run([name, *_export_arguments(reference, archive)[name]])
+            return
+    raise ClusterError(
+        f"No image {reference} in {' or '.join(found)}: build it with `make images`."
+    )
+
+
+def _has_image(tool: str, reference: str) -> bool:
+    command = [tool, *INSPECT[tool], reference]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _export_arguments(reference: str, archive: Path) -> dict[str, list[str]]:
+    """Arguments by tool. Without compression where there is a choice: it would take most of the time."""
+    return {
+        "podman": [
+            "save", "--quiet", "--format=oci-archive", "--uncompressed", f"--output={archive}", reference,
+        ],
+        "docker": ["save", f"--output={archive}", reference],
+        "buildah": [
+            "push", "--quiet", "--disable-compression", reference, f"oci-archive:{archive}:{reference}",
+        ],
+    }  # fmt: skip
 
 
 def import_image(node_pid: int, ctr: Path, archive: Path) -> None:
-    """Import an OCI archive into the containerd of a node. Raises ClusterError.
+    """Import an archive of images into the containerd of a node. Raises ClusterError.
 
     node_pid: of the node's first process, whose namespaces have containerd's socket.
     """
@@ -91,26 +73,3 @@ def name_image(node_pid: int, ctr: Path, source: str, name: str) -> None:
 def _run_images_command(node_pid: int, ctr: Path, *arguments: str) -> None:
     enter = ["nsenter", f"--target={node_pid}", "--mount", "--"]
     run([*enter, str(ctr), "--namespace=k8s.io", "images", *arguments])
-
-
-def _tar(files: dict[str, bytes]) -> bytes:
-    """Make a tar archive of executable files."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), 0o755
-            tar.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-def _digest(content: bytes) -> str:
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
-
-
-def _descriptor(kind: str, content: bytes) -> dict[str, object]:
-    return {
-        "mediaType": f"application/vnd.oci.image.{kind}",
-        "digest": _digest(content),
-        "size": len(content),
-    }

@@ -1,13 +1,10 @@
 """Network namespaces of the nodes, and the bridge that connects them with this machine."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 
-from penstock.local.kubelet.addresses import (
-    machine_address,
-    node_address,
-    pod_range,
-)
+from penstock.local.kubelet.addresses import machine_address, node_address, pod_range
 from penstock.local.kubelet.commands import run
 from penstock.local.record import Cluster
 
@@ -49,6 +46,15 @@ def remove(cluster: Cluster) -> None:
     for index in range(cluster.num_nodes):
         _ip("netns", "delete", namespace(cluster, index), check=False)
     _ip("link", "delete", bridge(cluster), check=False)
+
+
+def routed_networks() -> list[str]:
+    """Targets of this machine's routes, without the default route."""
+    shown = subprocess.run(
+        ["ip", "-json", "-4", "route", "show", "table", "all"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [route["dst"] for route in json.loads(shown.stdout) if route["dst"] != "default"]
 
 
 def _create_node(cluster: Cluster, index: int) -> None:

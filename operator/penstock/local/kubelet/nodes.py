@@ -9,19 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from penstock.chart.version import VERSION
 from penstock.local import processes
 from penstock.local.kubelet import access, addons, cgroups, images, network
 from penstock.local.kubelet.commands import run
-from penstock.local.kubelet.configuration import files, node_folder, node_name
-from penstock.local.kubelet.images import (
-    ENGINE_IMAGE,
-    IMAGE,
-    export_image,
-    import_image,
-    write_pause_image,
-)
-from penstock.local.kubelet.supervisor import read_tools
+from penstock.local.kubelet.configuration import files, node_folder, node_name, nodes_folder
+from penstock.local.kubelet.images import ENGINE_IMAGE, IMAGE, export_image, import_image
+from penstock.local.kubelet.pause_image import write_pause_image
+from penstock.local.kubelet.tools import read_paths, write_paths
 from penstock.local.record import Cluster, ClusterError, write_private
 
 SUPERVISOR = ["-m", "penstock.local.kubelet"]  # arguments of Python for a node's first process
@@ -37,10 +31,9 @@ def require_root() -> None:
 
 def prepare(cluster: Cluster, tools: Mapping[str, Path]) -> None:
     """Write the files of all nodes, and create their networks and control groups, unless they exist."""
-    nodes = cluster.folder / "nodes"
-    nodes.mkdir(mode=0o700, exist_ok=True)
-    write_private(nodes / "tools.json", json.dumps(dict(tools), default=str).encode())
-    write_pause_image(nodes / "pause.tar", tools["pause"])
+    nodes_folder(cluster).mkdir(mode=0o700, exist_ok=True)
+    write_paths(cluster, tools)
+    write_pause_image(_pause_archive(cluster), tools["pause"])
     for name, text in addons.files(cluster).items():
         write_private(cluster.folder / name, text.encode())
     network.create_bridge(cluster)
@@ -65,12 +58,16 @@ def apply_objects(cluster: Cluster, kubectl: Path) -> None:
 def complete(cluster: Cluster, tools: Mapping[str, Path]) -> None:
     """Give running nodes the pause image and extended resources. Raises ClusterError."""
     for pid in _first_processes(cluster):
-        import_image(pid, tools["ctr"], cluster.folder / "nodes" / "pause.tar")
+        import_image(pid, tools["ctr"], _pause_archive(cluster))
     kubectl = [str(tools["kubectl"]), f"--kubeconfig={cluster.kubeconfig}"]
     if cluster.allocatable:
         patch = json.dumps({"status": {"capacity": dict(cluster.allocatable)}})
         for name in names(cluster):
             run([*kubectl, "patch", "node", name, "--subresource=status", f"--patch={patch}"])
+
+
+def _pause_archive(cluster: Cluster) -> Path:
+    return nodes_folder(cluster) / "pause.tar"
 
 
 def remove(cluster: Cluster) -> None:
@@ -95,7 +92,7 @@ def names(cluster: Cluster) -> list[str]:
 
 def load_images(cluster: Cluster, archives: Iterable[Path]) -> None:
     """Import archives of images into each node, into all nodes at the same time. Raises ClusterError."""
-    ctr = read_tools(cluster)["ctr"]
+    ctr = read_paths(cluster)["ctr"]
     pids = list(_first_processes(cluster))
     with ThreadPoolExecutor(len(pids)) as pool:
         for archive in archives:
@@ -104,25 +101,24 @@ def load_images(cluster: Cluster, archives: Iterable[Path]) -> None:
 
 def name_image(cluster: Cluster, source: str, name: str) -> None:
     """Give an image of each node a second name. Raises ClusterError."""
-    ctr = read_tools(cluster)["ctr"]
+    ctr = read_paths(cluster)["ctr"]
     for pid in _first_processes(cluster):
         images.name_image(pid, ctr, source, name)
 
 
 def load_built_images(cluster: Cluster, *, say: Callable[[str], None]) -> None:
     """Import the images that `make images` builds into each node. Raises ClusterError."""
-    ctr = read_tools(cluster)["ctr"]
+    ctr = read_paths(cluster)["ctr"]
+    archive = nodes_folder(cluster) / "image.tar"
     for image in (IMAGE, ENGINE_IMAGE):
-        reference = f"{image}:{VERSION}"
-        say(f"loading {reference}")
-        archive = cluster.folder / "nodes" / "image.tar"
-        export_image(reference, archive)
+        say(f"loading {image}")
         try:
+            export_image(image, archive)
             load_images(cluster, [archive])
         finally:
-            archive.unlink()
+            archive.unlink(missing_ok=True)
         for pid in _first_processes(cluster):
-            images.pin_image(pid, ctr, reference)
+            images.pin_image(pid, ctr, image)
 
 
 def _first_processes(cluster: Cluster) -> Iterator[int]:

@@ -4,7 +4,6 @@ It runs in a mount, process and host-name namespace of its own, in the node's ne
 ends, the kernel ends all containers and removes all mounts of the node.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -52,6 +51,7 @@ class Supervisor:
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, self._end)
         mount_private_folders(self._folder)
+        keep_kernel_settings()
         self._start("containerd")
         self._wait_for_containerd()
         for name in self._commands:
@@ -61,11 +61,12 @@ class Supervisor:
             self._restart_ended()
 
     def _start(self, name: str) -> None:
-        log = self._cluster.logs / f"{self._name}-{name}.log"
+        component = program_component(self._name, name)
+        log = self._cluster.logs / f"{component}.log"
         folders = [str(self._tools["containerd"].parent), *SYSTEM_FOLDERS]
         environment = os.environ | {
             "PATH": os.pathsep.join(folders),
-            COMPONENT: f"{self._name}-{name}",
+            COMPONENT: component,
         }
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -95,6 +96,11 @@ class Supervisor:
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         sys.exit(0)  # the kernel kills the other processes of the namespace
+
+
+def program_component(node: str, program: str) -> str:
+    """Name of a program of a node: of its log, and of the component that its processes belong to."""
+    return f"{node}-{program}"
 
 
 def commands(
@@ -130,6 +136,10 @@ def mount_private_folders(folder: Path) -> None:
         source.mkdir(parents=True, exist_ok=True)
         Path(target).mkdir(parents=True, exist_ok=True)
         _run("mount", "--bind", str(source), target)
+
+
+def keep_kernel_settings() -> None:
+    """Let the kubelet write KERNEL_SETTINGS to files of the node, so that the machine keeps its values."""
     for setting in KERNEL_SETTINGS:
         target_file = Path("/proc/sys") / setting
         private = Path("/run/settings") / setting
@@ -140,9 +150,3 @@ def mount_private_folders(folder: Path) -> None:
 
 def _run(*command: str) -> None:
     subprocess.run(command, check=True)
-
-
-def read_tools(cluster: Cluster) -> Mapping[str, Path]:
-    """Read the paths of the programs, which `up` has written."""
-    text = (cluster.folder / "nodes" / "tools.json").read_text()
-    return {name: Path(path) for name, path in json.loads(text).items()}

@@ -1,23 +1,18 @@
 """Programs of a node: those that its machine must have, and those that are built once from Go modules."""
 
-import os
+import json
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from penstock.clients.machine.caches import cache_root
-from penstock.local.cached_folder import ensure_folder
-from penstock.local.gobuild import GO_VERSION, Go, require_go
-from penstock.local.record import ClusterError
-
-CONTAINERD = "2.4.2"
-CNI_PLUGINS = "1.10.0"
-COREDNS = "1.15.0"
-KUBE_ROUTER = "2.1.0"
-METRICS_SERVER = "0.9.0"
+from penstock.local.go_tool import ensure_built
+from penstock.local.gobuild import GO_VERSION, Go
+from penstock.local.kubelet.commands import run
+from penstock.local.kubelet.configuration import nodes_folder
+from penstock.local.record import Cluster, ClusterError, write_private
+from penstock.local.versions import CNI_PLUGINS, CONTAINERD, COREDNS, KUBE_ROUTER, METRICS_SERVER
 
 # A DNS server with the plugins that a cluster's Services need, without clients of clouds.
 DNS_SERVER_GO = """package main
@@ -134,35 +129,41 @@ def require_packages(*, may_install: bool, say: Callable[[str], None]) -> None:
     if shutil.which("apt-get") is None:
         raise ClusterError(f"There is no apt-get: install {', '.join(missing)} yourself.")
     say(f"installing {', '.join(missing)}")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise ClusterError(f"`{' '.join(command)}` failed:\n{done.stderr.strip()[-800:]}")
+    run(command)
 
 
 def ensure_tools(say: Callable[[str], None]) -> Mapping[str, Path]:
     """Return the path of each program built from Go, by name. Raises BuildFailed."""
     found: dict[str, Path] = {}
     for build in BUILDS:
-        folder = ensure_folder(cache_root() / "bin" / build.folder, partial(_make, build, say), say)
+        folder = ensure_built(build.folder, ", ".join(build.names), partial(_build, build), say)
         found |= {name: folder / name for name in build.names}
     return found
 
 
-def _make(build: Build, say: Callable[[str], None], folder: Path) -> None:
+def _build(build: Build, work: Path, folder: Path) -> None:
     """Build programs into `folder`."""
-    require_go("the programs of a node")
-    say(f"building {', '.join(build.names)}")
-    work = folder.with_name(f".build-{folder.name}-{os.getpid()}")
-    work.mkdir()
     go = Go(work, bin_folder=folder)
-    try:
-        if build.packages:
-            go(work, "install", "-ldflags", "-s -w", *build.packages)
-            return
-        (work / "main.go").write_text(build.source)
-        module = f"module penstock.local/tool\n\ngo {GO_VERSION}\n\n{build.requires}\n"
-        (work / "go.mod").write_text(module)
-        go(work, "mod", "tidy")
-        go(work, "build", "-ldflags", "-s -w", "-o", str(folder / build.names[0]), ".")
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    if build.packages:
+        go(work, "install", "-ldflags", "-s -w", *build.packages)
+        return
+    (work / "main.go").write_text(build.source)
+    module = f"module penstock.local/tool\n\ngo {GO_VERSION}\n\n{build.requires}\n"
+    (work / "go.mod").write_text(module)
+    go(work, "mod", "tidy")
+    go(work, "build", "-ldflags", "-s -w", "-o", str(folder / build.names[0]), ".")
+
+
+def write_paths(cluster: Cluster, tools: Mapping[str, Path]) -> None:
+    """Record the paths of the programs of a cluster's nodes, so that each start uses the same."""
+    write_private(_paths_file(cluster), json.dumps(dict(tools), default=str).encode())
+
+
+def read_paths(cluster: Cluster) -> Mapping[str, Path]:
+    """Read the paths that `write_paths` recorded, by name."""
+    recorded = json.loads(_paths_file(cluster).read_text())
+    return {name: Path(path) for name, path in recorded.items()}
+
+
+def _paths_file(cluster: Cluster) -> Path:
+    return nodes_folder(cluster) / "tools.json"

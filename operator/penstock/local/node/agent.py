@@ -22,11 +22,10 @@ from penstock.local.components import KUBELET_PORT
 from penstock.local.node.kubelet_api import serve_logs
 from penstock.local.node.node import MANAGER, Node
 from penstock.local.node.worker import PodWorker
-from penstock.local.record import Cluster
+from penstock.local.record import AGENT_NODE, Cluster
 
 logger = logging.getLogger(__name__)
 
-NODE_NAME = "penstock-node"
 HEARTBEAT_S = 10.0
 # After a longer gap between heartbeats the node writes its status again: the node controller sets it
 # to Unknown after 40 s without a heartbeat, and only the node can reset that.
@@ -45,13 +44,13 @@ class NodeAgent:
     def __init__(self, kube: Kube, cluster: Cluster) -> None:
         self._kube = kube
         self._cluster = cluster
-        self._node = Node(NODE_NAME, cluster, kube, EventRecorder(kube, MANAGER, NODE_NAME))
+        self._node = Node(AGENT_NODE, cluster, kube, EventRecorder(kube, MANAGER, AGENT_NODE))
         self._workers: dict[str, PodWorker] = {}
         self._stopping_pods: set[asyncio.Task[None]] = set()
         self._last_address = 0
         self._last_beat_s = -math.inf
         self._pods = Informer(
-            kube, PODS, field_selector=f"spec.nodeName={NODE_NAME}", changed=self._pod_changed
+            kube, PODS, field_selector=f"spec.nodeName={AGENT_NODE}", changed=self._pod_changed
         )
 
     async def run(self) -> None:
@@ -159,8 +158,8 @@ class NodeAgent:
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {
-                "name": NODE_NAME,
-                "labels": {"kubernetes.io/hostname": NODE_NAME, "kubernetes.io/os": "linux"},
+                "name": AGENT_NODE,
+                "labels": {"kubernetes.io/hostname": AGENT_NODE, "kubernetes.io/os": "linux"},
             },
         }
         with contextlib.suppress(Conflict):
@@ -180,30 +179,30 @@ class NodeAgent:
             "conditions": [ready],
             "addresses": [
                 {"type": "InternalIP", "address": self._cluster.address},
-                {"type": "Hostname", "address": NODE_NAME},
+                {"type": "Hostname", "address": AGENT_NODE},
             ],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
         }
         await self._kube.merge(
-            NODES, None, NODE_NAME, {"status": status}, manager=MANAGER, sub="status"
+            NODES, None, AGENT_NODE, {"status": status}, manager=MANAGER, sub="status"
         )
 
     async def _renew_lease(self, *, create: bool = False) -> None:
         renewed = timestamp(unix_time()).replace("Z", ".000000Z")
         spec: Object = {
-            "holderIdentity": NODE_NAME,
+            "holderIdentity": AGENT_NODE,
             "leaseDurationSeconds": 40,
             "renewTime": renewed,
         }
         if not create:
             await self._kube.merge(
-                LEASES, LEASE_NAMESPACE, NODE_NAME, {"spec": spec}, manager=MANAGER
+                LEASES, LEASE_NAMESPACE, AGENT_NODE, {"spec": spec}, manager=MANAGER
             )
             return
         body: Object = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": NODE_NAME},
+            "metadata": {"name": AGENT_NODE},
             "spec": spec,
         }
         await self._kube.create(LEASES, LEASE_NAMESPACE, body)

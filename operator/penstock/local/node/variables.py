@@ -10,10 +10,9 @@ from penstock.clients.kubernetes.resources import CONFIG_MAPS, SECRETS, Resource
 from penstock.core.spec.service import Object
 from penstock.errors import NotFound
 from penstock.local import processes
-from penstock.local.components import API_PORT
 from penstock.local.node.container import search_path
 from penstock.local.node.environment import environment, references
-from penstock.local.record import Cluster
+from penstock.local.record import API_PORT, Cluster
 
 # Variables of this process that are passed on, as programs need them.
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PENSTOCK_CACHE_DIR", "TZ", "USER")

@@ -1,0 +1,31 @@
+"""The network of a new cluster: none that another cluster, a route or a listening process has."""
+
+import pytest
+
+from penstock.local import networks
+from penstock.local.networks import FIRST_NETWORK, LAST_NETWORK, free_network
+from penstock.local.record import ClusterError
+
+ALL = range(FIRST_NETWORK, LAST_NETWORK + 1)
+
+
+def route(monkeypatch: pytest.MonkeyPatch, *targets: str) -> None:
+    monkeypatch.setattr(networks, "routed_networks", lambda: [*targets])
+
+
+def test_the_network_of_another_cluster_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    route(monkeypatch)
+    assert free_network("kubelet", {*ALL} - {77}) == 77
+
+
+def test_a_network_with_a_route_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    route(monkeypatch, "10.78.0.0/24")
+    assert free_network("kubelet", {*ALL} - {77, 78}) == 77
+
+
+def test_the_obstacle_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    route(monkeypatch, "10.0.0.0/8")
+    with pytest.raises(ClusterError, match=r"overlaps a route of this machine \(ip route\)"):
+        free_network("kubelet", set())
+    with pytest.raises(ClusterError, match="No loopback network is free"):
+        free_network("agent", ALL)
