@@ -121,8 +121,8 @@ class TopologySpread(ValuesModel):
     topology_keys: Annotated[list[str], AfterValidator(_check_unique)] = Field(
         default=["kubernetes.io/hostname"], json_schema_extra={"uniqueItems": True}
     )
-    """Labels of nodes over whose values pods are spread evenly. Nodes that lack one of them are left out:
-    by ScheduleAnyway, pods are not spread over them. Empty: no spread."""
+    """Labels of nodes over whose values pods are spread evenly. Nodes that lack one of these labels take no
+    part: with ScheduleAnyway, pods are not spread over them. Empty: no spread."""
     when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = "ScheduleAnyway"
     """What happens to a pod that cannot be spread."""
 

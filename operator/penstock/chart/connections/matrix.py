@@ -67,7 +67,7 @@ DESTINATIONS: Mapping[str, Destination] = {
 # Destinations that no policy of Penstock keeps other pods from.
 _UNRESTRICTED = ("dns", "api-server", "https", "engine-port", "other-port")
 _CLIENT = frozenset(("gateway", *_UNRESTRICTED))
-_HOME = frozenset(("gateway-management", "operator"))
+_MANAGEMENT = frozenset(("gateway-management", "operator"))
 
 SOURCES: Mapping[str, Source] = {
     "gateway": Source(
@@ -79,7 +79,7 @@ SOURCES: Mapping[str, Source] = {
         frozenset(("engine", "gateway-management", "dns", "api-server", "https")),
     ),
     "installation-pod": Source(
-        "another pod in the namespace of the installation", "installation", {}, _CLIENT | _HOME
+        "another pod in the namespace of the installation", "installation", {}, _CLIENT | _MANAGEMENT
     ),
     "engine": Source("engine", "services", role_labels(SERVE), _CLIENT),
     "evaluation": Source(
@@ -108,7 +108,7 @@ SOURCES: Mapping[str, Source] = {
 }  # fmt: skip
 
 # Sources whose egress is restricted.
-RESTRICTED = ("gateway", "operator")
+EGRESS_RESTRICTED = ("gateway", "operator")
 
 
 def default_connections() -> frozenset[Connection]:

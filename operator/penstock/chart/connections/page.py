@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 import yaml
 
-from penstock.chart.connections.matrix import DESTINATIONS, RESTRICTED, SOURCES, Connection
+from penstock.chart.connections.matrix import DESTINATIONS, EGRESS_RESTRICTED, SOURCES, Connection
 from penstock.chart.connections.variants import VARIANTS, engine_egress_policy
 
 _INTRODUCTION = """\
@@ -29,8 +29,8 @@ _NOTES = """\
   `gatewayFrom` sees the node in place of the client. With `gateway.service.externalTrafficPolicy: Local` it
   sees the client.
 - With `gateway.hostNetwork` a gateway has its node's address. Most network plugins then restrict neither what
-  it connects to nor who connects to its ports, also to that with metrics of all namespaces. A firewall of the
-  nodes has to.
+  it connects to nor who connects to its ports, one of which has metrics of all namespaces. Restrict them by a
+  firewall of the nodes.
 
 ## Values that change this
 
@@ -40,9 +40,9 @@ The values are below `networkPolicy`.
 _ENGINES = """
 ## A policy for what engines connect to
 
-Penstock's engine reads models from volumes. It connects to nothing but, with `spec.tracing`, the collector of
-traces and a DNS server. A custom runtime may download models, and needs more for it. So Penstock leaves the
-egress of engines open. This policy closes it; add a rule for each host that they need:
+Penstock's engine reads models from volumes. With `spec.tracing` it connects to the collector of traces and to
+a DNS server, otherwise to nothing. A custom runtime may download models, and needs more for it. So Penstock
+leaves the egress of engines open. This policy closes it; add a rule for each host that they need:
 """
 
 
@@ -82,7 +82,9 @@ def _connections(found: Collection[Connection]) -> str:
     for name, destination in DESTINATIONS.items():
         sources = [key for key in SOURCES if (key, name) in found]
         others = [
-            key for key in SOURCES if key not in RESTRICTED and name not in SOURCES[key].reached
+            key
+            for key in SOURCES
+            if key not in EGRESS_RESTRICTED and name not in SOURCES[key].reached
         ]
         texts = ["all others"] if sources == others else [SOURCES[key].text for key in sources]
         if sources:

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.chart.connections.matrix import (
     DESTINATIONS,
-    RESTRICTED,
+    EGRESS_RESTRICTED,
     SOURCES,
     Connection,
     Place,
@@ -97,7 +97,7 @@ _IN_SERVICES = tuple(name for name, each in SOURCES.items() if each.place == "se
 VARIANTS: Mapping[str, Variant] = {
     "open-engines": Variant(
         "`engines: false`",
-        opened=_from(SOURCES.keys() - RESTRICTED, ("engine", "engine-other-port"))
+        opened=_from(SOURCES.keys() - EGRESS_RESTRICTED, ("engine", "engine-other-port"))
         - default_connections(),
         values=lambda _: _policy_values(engines=False),
     ),
@@ -125,7 +125,7 @@ VARIANTS: Mapping[str, Variant] = {
     ),
     "egress-to": Variant(
         "`apiServerTo` and `dnsTo` name their addresses",
-        closed=_from(RESTRICTED, ("https",)),
+        closed=_from(EGRESS_RESTRICTED, ("https",)),
         values=lambda site: _policy_values(
             apiServerTo=_addresses(site.api_server), dnsTo=_addresses(site.dns)
         ),

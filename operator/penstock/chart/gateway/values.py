@@ -95,7 +95,8 @@ class Gateway(Component):
     )
     """Resources of the container."""
     affinity: AnyObject = Field(default=prefer_other_zones(GATEWAY))
-    """Affinity of pods. Set podAntiAffinity to null for none with zones."""
+    """Affinity of pods. By default they prefer zones without another of them; set podAntiAffinity to null
+    for no preference."""
     termination_grace_period_seconds: int = Field(
         default=90,
         description="Time for the pod to end after SIGTERM, in seconds. At least 15 more than "

@@ -77,7 +77,8 @@ class Operator(Component):
     )
     """Resources of the container."""
     affinity: AnyObject = Field(default=prefer_other_zones(OPERATOR))
-    """Affinity of pods. Set podAntiAffinity to null for none with zones."""
+    """Affinity of pods. By default they prefer zones without another of them; set podAntiAffinity to null
+    for no preference."""
     termination_grace_period_seconds: int = Field(default=10, ge=1)
     """Time for the pod to end after SIGTERM, in seconds."""
     engine_image: str = ""
