@@ -15,6 +15,7 @@ from benchmarks.real_node.lab import Lab
 from penstock.chart.connections.matrix import DESTINATIONS, SOURCES, Connection, Place
 from penstock.chart.names import GATEWAY
 from penstock.core.spec.service import Object
+from penstock.local.record import API_PORT
 
 # Requests to each destination that speaks HTTP.
 PATHS: Mapping[str, Sequence[str]] = {
@@ -69,7 +70,7 @@ def find_listeners(lab: Lab, places: Mapping[Place, str]) -> list[Listener]:
     found.append(Listener("dns", dns["clusterIP"], DESTINATIONS["dns"].port))
     server = _service(lab, "default", "kubernetes")
     found.append(Listener("api-server", server["clusterIP"], server["ports"][0]["port"]))
-    found.append(Listener("api-server", lab.cluster.address, DESTINATIONS["api-server"].port))
+    found.append(Listener("api-server", lab.cluster.address, API_PORT))
     return found
 
 

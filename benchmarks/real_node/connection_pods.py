@@ -1,7 +1,7 @@
 """Pods from which and to which connections are made, in namespaces of their own."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ PREFIX = "connections"
 LABEL, NODE = "benchmark", "node"
 HOSTNAME = "kubernetes.io/hostname"
 READY_WITHIN_S = 180
+# Places whose namespaces are made here. Pods in that of the nodes use the network of their node.
+OWN_PLACES: Sequence[Place] = ("tenant", "monitoring", "nodes")
 # Sources that are pods of this program's; the others are pods of the chart, and hosts.
 CLIENTS = (
     "installation-pod", "evaluation", "services-pod", "tenant-pod", "false-gateway", "false-operator",
@@ -55,7 +57,7 @@ def start(lab: Lab, places: Mapping[Place, str]) -> list[ProbePod]:
             "kind": "Namespace",
             "metadata": {"name": places[place], "labels": RESTRICTED if place != "nodes" else {}},
         }
-        for place in ("tenant", "monitoring", "nodes")
+        for place in OWN_PLACES
     ]
     lab.stage.apply(*made)
     pods = _pods(places, sorted(_nodes(lab)))
@@ -81,7 +83,7 @@ def remove(lab: Lab, places: Mapping[Place, str]) -> None:
     """Remove the pods, and their namespaces but for those of the installation and of services."""
     for namespace in (places["installation"], places["services"]):
         lab.kubectl("delete", "pod", "-n", namespace, f"--selector={LABEL}", "--ignore-not-found")
-    created = [places[place] for place in ("tenant", "monitoring", "nodes")]
+    created = [places[place] for place in OWN_PLACES]
     lab.kubectl("delete", "namespace", *created, "--ignore-not-found", timeout_s=180)
 
 

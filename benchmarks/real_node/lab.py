@@ -139,7 +139,7 @@ async def install_chart(lab: Lab) -> dict[str, object]:
     lab.stage.apply(gateway_service(lab.cluster))
     pods = json.loads(lab.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json"))["items"]
     return {
-        f"{name} pods": sum(pod["metadata"]["name"].startswith(name) for pod in pods)
+        f"{name}_pods": sum(pod["metadata"]["name"].startswith(name) for pod in pods)
         for name in (OPERATOR, GATEWAY)
     }
 

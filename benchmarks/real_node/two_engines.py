@@ -106,7 +106,7 @@ def check_outcomes(load: Load, *, may_cut: bool = False) -> dict[str, object]:
     bad = [each for each in load.outcomes if each.end not in allowed]
     assert not bad, f"{len(bad)} of {len(load.outcomes)} requests failed, the first: {bad[0]}"
     assert ends[End.DONE] > 0, "no request was answered"
-    return {"requests": len(load.outcomes), "cut streams": ends[End.CUT]}
+    return {"requests": len(load.outcomes), "cut_streams": ends[End.CUT]}
 
 
 async def condition_with(lab: Lab, name: str, namespace: str, kind: str, reason: str) -> Object:

@@ -60,7 +60,7 @@ async def run(lab: Lab) -> dict[str, object]:
         assert min(fewest.values()) > 0, f"fewest ready pods: {fewest}"
         assert await leader(lab), "no operator leads"
         even_out(lab)
-        return check_outcomes(load) | {"drained after s": round(drained_s, 1), "fewest": fewest}
+        return check_outcomes(load) | {"drained_s": round(drained_s, 1), "fewest": fewest}
 
 
 def _drain(lab: Lab) -> None:

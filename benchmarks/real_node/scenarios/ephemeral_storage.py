@@ -40,7 +40,7 @@ async def run(lab: Lab) -> dict[str, object]:
         assert ended == [victim], f"ended pods that are left: {ended}"
         return figures | {
             "message": seen["message"],
-            "replaced after s": round(recovered_s, 1),
+            "replaced_s": round(recovered_s, 1),
             **await _evict_by_api(lab, namespace),
         }
 
@@ -58,9 +58,9 @@ async def _evict_by_api(lab: Lab, namespace: str) -> dict[str, object]:
     assert "disruption budget" in second, second or "the second eviction was allowed"
     figures = check_outcomes(load)
     return {
-        "requests during an eviction": figures["requests"],
-        "evicted engine replaced after s": round(replaced_s, 1),
-        "second eviction": second,
+        "requests_during_eviction": figures["requests"],
+        "evicted_engine_replaced_s": round(replaced_s, 1),
+        "second_eviction": second,
     }
 
 

@@ -48,7 +48,7 @@ async def run(lab: Lab) -> dict[str, object]:
         after = restarts(lab, watched(namespace))
         assert after == before, f"restarts before and after: {before}, {after}"
         assert _names(lab, namespace) == names, "pods were replaced"
-        return check_outcomes(load) | {"kubelet back after s": round(back_s, 1)}
+        return check_outcomes(load) | {"kubelet_back_s": round(back_s, 1)}
 
 
 def _names(lab: Lab, namespace: str) -> list[str]:

@@ -60,8 +60,8 @@ async def run(lab: Lab) -> dict[str, object]:
         looping = await _kill_at_each_start(lab, namespace, other)
         return figures | {
             "message": seen["message"],
-            "ready again s": round(recovered_s, 1),
-            "message at each start": looping,
+            "ready_again_s": round(recovered_s, 1),
+            "message_at_each_start": looping,
         }
 
 

@@ -86,15 +86,15 @@ async def _wait_for_successors(
     figures: dict[str, object] = {}
 
     def note(what: str) -> None:
-        figures[f"{what} after s"] = round(monotonic() - lost_s, 1)
+        figures[f"{what}_s"] = round(monotonic() - lost_s, 1)
 
     await poll_until(leads_another, within_s=READY_S, what="another operator leads")
-    note("another operator leads")
+    note("another_operator_leads")
     await poll_until(is_unready, within_s=READY_S, what=f"{NODE} is not ready")
-    note("node is NotReady")
+    note("node_is_not_ready")
     for number in (1, 2):  # the lost one counts as ready until the node is known to be lost
         await lab.stage.wait_for_engines(NAME, number, within_s=READY_S, namespace=namespace)
-    note("engine is replaced")
+    note("engine_is_replaced")
     return figures
 
 
@@ -147,9 +147,9 @@ class Probe:
         """Figures since the node was lost."""
         last_s = max(self.failed_s, default=lost_s)
         return {
-            "connections to the Service": self.num_sent,
-            "failed connections": len(self.failed_s),
-            "last failed connection after s": round(last_s - lost_s, 1),
+            "connections": self.num_sent,
+            "failed_connections": len(self.failed_s),
+            "last_failed_connection_s": round(last_s - lost_s, 1),
         }
 
 
@@ -171,4 +171,4 @@ async def _rejoin(lab: Lab, namespace: str) -> dict[str, object]:
     joined_s = monotonic() - started_s
     await poll_until(are_settled, within_s=READY_S, what="the pods of before are gone")
     even_out(lab)
-    return {"node joins after s": round(joined_s, 1)}
+    return {"node_joins_s": round(joined_s, 1)}

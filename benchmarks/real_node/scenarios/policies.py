@@ -54,9 +54,9 @@ async def _measure(lab: Lab, places: Mapping[Place, str]) -> dict[str, object]:
     )
     probes = await asyncio.to_thread(connection_pods.start, lab, places)
     await lab.stage.wait_until_ready(SERVICE, within_s=300, namespace=services)
-    figures: dict[str, object] = {"policy after the service, s": round(created_s, 1)}
-    figures["default values"] = await _compare(lab, places, probes, default_connections())
-    figures["deleted policy is back, s"] = round(await _restore_time_s(lab, services), 1)
+    figures: dict[str, object] = {"policy_s": round(created_s, 1)}
+    figures["default_values"] = await _compare(lab, places, probes, default_connections())
+    figures["policy_restored_s"] = round(await _restore_time_s(lab, services), 1)
     site = _site(lab, places)
     for name, variant in VARIANTS.items():
         values, policies = variant.values(site), variant.policies(site)
@@ -71,7 +71,7 @@ async def _measure(lab: Lab, places: Mapping[Place, str]) -> dict[str, object]:
                 await _upgrade(lab, {})
             for policy in policies:
                 lab.kubectl("delete", "networkpolicy", "-n", services, policy["metadata"]["name"])
-    figures["default values again"] = await _compare(lab, places, probes, default_connections())
+    figures["default_values_again"] = await _compare(lab, places, probes, default_connections())
     return figures
 
 

@@ -34,8 +34,8 @@ async def run(lab: Lab) -> dict[str, object]:
         assert "ErrImagePull" in rejected["message"], rejected
         return check_outcomes(load) | {
             "message": first["message"],
-            "ready after the change s": round(mended_s, 1),
-            "message of a rollout": rejected["message"],
+            "ready_after_change_s": round(mended_s, 1),
+            "message_of_rollout": rejected["message"],
         }
 
 
