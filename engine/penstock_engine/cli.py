@@ -1,4 +1,4 @@
-"""Command line of the engine: serve, preflight, convert, make-model, make-adapters.
+"""Command line of the engine: serve, preflight, fetch, convert, make-model, make-adapters.
 
 Flags have vLLM's names if it has them. Commands import large packages when they run, so that errors of the
 command line appear at once.
@@ -27,6 +27,7 @@ from penstock_engine.options.command_line import translate_vllm_args
 from penstock_engine.options.config import EngineConfig
 from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.startup import StartupTimer
+from penstock_engine.sources.command import fetch
 from penstock_engine.telemetry import logs
 
 STARTED_S = time.monotonic()
@@ -209,6 +210,9 @@ def preflight(
     if termination_log is not None:
         termination_log.write_text(text)
     raise typer.Exit(0 if verdict["ok"] else 1)
+
+
+app.command()(fetch)
 
 
 @app.command()

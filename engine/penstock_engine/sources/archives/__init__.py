@@ -1,0 +1,1 @@
+"""Models in tar archives, such as the layers of images."""

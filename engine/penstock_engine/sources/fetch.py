@@ -1,0 +1,235 @@
+"""Fetches a model into a folder: resolve, select, make room, download, verify, link, mark as whole."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock_engine.contract.model_source import ModelSource, parse_model_source
+from penstock_engine.sources.archives.unpacked_model import place_unpacked, unpack_model
+from penstock_engine.sources.deadline import Deadline
+from penstock_engine.sources.download import Download, write_failed
+from penstock_engine.sources.errors import FetchError
+from penstock_engine.sources.limits import FetchLimits
+from penstock_engine.sources.listing import Listing, SourceFile
+from penstock_engine.sources.progress import Progress
+from penstock_engine.sources.protocols.opening import open_source
+from penstock_engine.sources.protocols.source import Source
+from penstock_engine.sources.selection import select
+from penstock_engine.sources.storage.cleaning import make_room
+from penstock_engine.sources.storage.lease import POLL_S, Lease, acquire, try_acquire
+from penstock_engine.sources.storage.model_folder import (
+    Manifest,
+    ModelFile,
+    link_files,
+    read_manifest,
+    write_manifest,
+)
+from penstock_engine.sources.storage.partial_file import PartialFile
+from penstock_engine.sources.storage.store import Store
+
+OWN_STORE = ".penstock-store"  # in the model's folder, if there is no cache
+# Blobs may be evicted between the look for them and the link to them; each attempt finds those that are left.
+MAX_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """A model that is whole in its folder."""
+
+    resolved_uri: str
+    total_bytes: int
+    downloaded_bytes: int
+    num_files: int
+    num_cache_hits: int  # files that were in the store already
+    seconds: float
+
+
+def fetch_model(
+    uri: str, into: Path, cache: Path | None, limits: FetchLimits, say: Callable[[str], None]
+) -> FetchResult:
+    """Fetch a model into a folder. Raises FetchError.
+
+    cache: folder of a store that other fetches share; None: the model's folder has its own. say: writes a
+    line about the progress.
+    """
+    start_s = time.monotonic()
+    try:
+        source = parse_model_source(uri)
+    except ValueError as error:
+        raise FetchError("BadSource", str(error)) from error
+    deadline = Deadline(limits)
+    try:
+        fetch = _Fetch(source, Store(cache or into / OWN_STORE), deadline, say)
+        with fetch.used_model() as manifest:
+            names = {file.name: fetch.folder / file.name for file in manifest.files}
+            if read_manifest(into) != manifest:
+                link_files(into, manifest.files, names)
+                write_manifest(into, manifest)
+    except OSError as error:
+        raise write_failed(error) from error
+    return FetchResult(
+        resolved_uri=manifest.resolved_uri,
+        total_bytes=manifest.total_bytes,
+        downloaded_bytes=fetch.downloaded_bytes,
+        num_files=len(manifest.files),
+        num_cache_hits=fetch.num_cache_hits,
+        seconds=round(time.monotonic() - start_s, 3),
+    )
+
+
+class _Fetch:
+    """A fetch of one model into a store."""
+
+    def __init__(
+        self, source: ModelSource, store: Store, deadline: Deadline, say: Callable[[str], None]
+    ) -> None:
+        self._source, self._store, self._deadline, self._say = source, store, deadline, say
+        self._limits = deadline.limits
+        self.folder = store.root
+        self.downloaded_bytes = self.num_cache_hits = 0
+
+    @contextmanager
+    def used_model(self) -> Iterator[Manifest]:
+        """The model in the store, which cannot be evicted meanwhile. Raises FetchError, OSError."""
+        self._store.root.mkdir(parents=True, exist_ok=True)
+        known = self._known()
+        if known is not None:
+            with self._use(known):
+                if (manifest := self._find(known)) is not None:
+                    yield manifest
+                    return
+        if _is_offline():
+            raise FetchError(
+                "Offline",
+                "HF_HUB_OFFLINE is set and the cache does not have this model: unset it, or fetch the "
+                "model once before",
+            )
+        with closing(open_source(self._source, self._limits)) as remote:
+            listing = self._deadline.retrying(remote.resolve)
+            self._check_pin(listing.resolved)
+            with self._use(listing.resolved):
+                manifest = self._find(listing.resolved) or self._fetch(remote, listing)
+                self._store.remember_revision(self._source, listing.resolved)
+                yield manifest
+
+    def _find(self, resolved: ModelSource) -> Manifest | None:
+        """The model, if the store has it."""
+        manifest = self._store.find_model(resolved)
+        self.num_cache_hits = 0 if manifest is None else len(manifest.files)
+        return manifest
+
+    def _known(self) -> ModelSource | None:
+        """The revision that can be had without asking the source; None: it has to be asked."""
+        if self._source.is_resolved:
+            return self._source
+        return self._store.last_revision(self._source) if _is_offline() else None
+
+    def _check_pin(self, resolved: ModelSource) -> None:
+        if self._source.digest not in (None, resolved.digest):
+            raise FetchError(
+                "DigestMismatch",
+                "the source is no longer what the digest in the URI says: take the new digest, or "
+                "restore the files",
+            )
+
+    def _use(self, resolved: ModelSource) -> Lease:
+        """Keep a model from being evicted while its lease is held."""
+        self.folder = self._store.model_path(resolved)
+        return acquire(self._store.new_use_path(self.folder), self._wait)
+
+    def _wait(self) -> None:
+        self._deadline.sleep(POLL_S)
+
+    def _fetch(self, remote: Source, listing: Listing) -> Manifest:
+        """Download what the store lacks, and make the model whole. Raises FetchError, OSError."""
+        if listing.archives:
+            return self._fetch_archives(remote, listing)
+        files = select(listing.files, self._limits)
+        self._say(f"Fetching {listing.resolved}: {len(files)} files")
+        entries = tuple(ModelFile(file.name, file.size_bytes, file.blob) for file in files)
+        for attempt in range(MAX_ATTEMPTS):
+            self._download(remote, files)
+            try:
+                return self._store.add_model(listing.resolved, entries)
+            except FileNotFoundError:
+                if attempt + 1 == MAX_ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _fetch_archives(self, remote: Source, listing: Listing) -> Manifest:
+        """Download and unpack archives, and make the model whole. Raises FetchError, OSError.
+
+        One process does it, as the archives are not kept: another one would download them again.
+        """
+        name = self.folder.name
+        with acquire(self._store.lease_path(f"model-{name}"), self._wait):
+            if (manifest := self._find(listing.resolved)) is not None:
+                return manifest
+            self._say(f"Fetching {listing.resolved}: {len(listing.archives)} archives")
+            self._download(remote, listing.archives)
+            blobs = [self._store.blob_path(archive.blob) for archive in listing.archives]
+            folder = self._store.root / "partial" / f"{name}.unpacked"
+            try:
+                files = unpack_model(
+                    blobs, listing.files, folder, self._limits, self._deadline.check
+                )
+                for file in files:
+                    place_unpacked(file, self._store.blob_path(file.blob))
+                self._download(remote, files)
+                entries = tuple(ModelFile(file.name, file.size_bytes, file.blob) for file in files)
+                manifest = self._store.add_model(listing.resolved, entries)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            self.num_cache_hits = 0
+            for blob in blobs:
+                blob.unlink(missing_ok=True)
+            return manifest
+
+    def _download(self, remote: Source, files: Sequence[SourceFile]) -> None:
+        """Download the blobs that are not in the store. Raises FetchError, OSError."""
+        with ExitStack() as stack:
+            missing = self._lease_missing(stack, files)
+            partials = []
+            for file in missing:
+                path = self._store.partial_path(file.blob)
+                partial = PartialFile(path, file, self._limits.part_bytes)
+                stack.callback(partial.close)
+                partials.append((file, partial, self._store.blob_path(file.blob)))
+            done_bytes = sum(partial.done_bytes for _, partial, _ in partials)
+            total_bytes = sum(file.size_bytes for file in missing)
+            make_room(self._store, total_bytes - done_bytes, self._limits)
+            progress = stack.enter_context(Progress(self._say))
+            progress.plan(total_bytes, done_bytes)
+            try:
+                Download(remote, self._deadline, progress).run(partials)
+            finally:
+                self.downloaded_bytes += progress.downloaded_bytes
+            self.num_cache_hits = len(files) - len(missing)
+
+    def _lease_missing(self, stack: ExitStack, files: Sequence[SourceFile]) -> list[SourceFile]:
+        """Files that this process has to download. Others that download them are waited for.
+
+        Leases are taken in the order of the blobs' keys, so that two processes never wait for each other.
+        """
+        missing = []
+        for blob, file in sorted({file.blob: file for file in files}.items()):
+            if self._store.blob_path(blob).exists():
+                continue
+            lease = try_acquire(self._store.lease_path(blob))
+            if lease is None:
+                self._say(f"Waiting for another process, which fetches {file.name}")
+                lease = acquire(self._store.lease_path(blob), self._wait)
+            if self._store.blob_path(blob).exists():
+                lease.release()
+                continue
+            stack.callback(lease.release)
+            missing.append(file)
+        return missing
+
+
+def _is_offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")

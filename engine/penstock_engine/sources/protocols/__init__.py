@@ -1,0 +1,1 @@
+"""Protocols of sources: the hub, registries and web servers."""

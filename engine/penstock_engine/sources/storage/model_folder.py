@@ -1,0 +1,141 @@
+"""A folder with links to the files of a model, and a marker that says that it is whole."""
+
+import errno
+import json
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from penstock_engine.sources.file_names import check_name
+from penstock_engine.sources.limits import FetchLimits
+from penstock_engine.sources.selection import SELECTION_VERSION
+
+MARKER_NAME = ".penstock-model.json"
+# Of a file system without hard links, between two of them, or of a file with too many.
+NO_HARD_LINK = (
+    errno.EXDEV,
+    errno.EPERM,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.EMLINK,
+    errno.ENOSYS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A file of a model. name: relative, with slashes. blob: its key in the store."""
+
+    name: str
+    size_bytes: int
+    blob: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Content of the marker of a whole model. resolved_uri: of the revision that the files are of."""
+
+    resolved_uri: str
+    files: tuple[ModelFile, ...]
+    selection_version: int = SELECTION_VERSION
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a whole model in a folder; None if it is not there, or not whole."""
+    try:
+        content = json.loads((folder / MARKER_NAME).read_bytes())
+        files = tuple(ModelFile(**each) for each in content["files"])
+        manifest = Manifest(content["resolved_uri"], files, content["selection_version"])
+        for file in files:
+            check_name(file.name, FetchLimits())
+            if (folder / file.name).stat().st_size != file.size_bytes:
+                return None
+    except (OSError, ValueError, TypeError, LookupError):
+        return None
+    return manifest if manifest.selection_version == SELECTION_VERSION else None
+
+
+def link_files(folder: Path, files: Sequence[ModelFile], paths: Mapping[str, Path]) -> None:
+    """Put a link to each file into a folder, and remove what an earlier model has left. Raises OSError.
+
+    paths: of the files by name. The marker goes first and is not written again: until `write_manifest` the
+    folder has no model.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove_earlier(folder, {file.name for file in files})
+    for file in files:
+        place = folder / file.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _link(paths[file.name], place)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Mark a folder as a whole model: the last step. Raises OSError."""
+    for each in {
+        folder,
+        *(parent for file in manifest.files for parent in _folders(folder, file.name)),
+    }:
+        _sync_folder(each)
+    temporary = folder / f"{MARKER_NAME}.{secrets.token_hex(4)}"
+    with temporary.open("w") as file:
+        json.dump(asdict(manifest), file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, folder / MARKER_NAME)
+    _sync_folder(folder)
+
+
+def remove_marker(folder: Path) -> None:
+    """Make a folder one without a model. Raises OSError."""
+    (folder / MARKER_NAME).unlink(missing_ok=True)
+
+
+def _remove_earlier(folder: Path, names: set[str]) -> None:
+    """Remove the marker, and files of the earlier model that the new one does not have."""
+    try:
+        content = json.loads((folder / MARKER_NAME).read_bytes())
+        earlier = [str(file["name"]) for file in content["files"]]
+    except (OSError, ValueError, TypeError, LookupError):
+        earlier = []
+    remove_marker(folder)
+    for name in earlier:
+        if name not in names and ".." not in name.split("/") and not name.startswith("/"):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _link(source: Path, place: Path) -> None:
+    """Link a place to a file, in one step if there is something at the place already. Raises OSError."""
+    with suppress(OSError):
+        if os.path.samefile(source, place):
+            return
+    temporary = place.with_name(f".{secrets.token_hex(8)}.link")
+    try:
+        os.link(source, temporary, follow_symlinks=True)
+    except OSError as error:
+        if error.errno not in NO_HARD_LINK:
+            raise
+        temporary.symlink_to(source.resolve())
+    os.replace(temporary, place)
+
+
+def _folders(folder: Path, name: str) -> Iterable[Path]:
+    """Folders between a model's folder and one of its files."""
+    parts = name.split("/")[:-1]
+    return (folder.joinpath(*parts[: count + 1]) for count in range(len(parts)))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk, where the file system can."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,127 @@
+"""The content-addressed store of fetched models, in a folder that several processes may share.
+
+blobs/sha256/HEX          files by the digest of their content
+blobs/git-sha1/HEX        the same, for small files of the hub
+blobs/version/HEX         files by the version of an object, where its store tells no digest
+partial/                  files that are being downloaded, each with a journal
+models/SCHEME/…/          a folder for each revision of a model, with links to blobs and a marker
+revisions/                the revision that a URI meant last, for a time without a network
+locks/, uses/             leases of files that are downloaded, and of models that are used
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from penstock_engine.contract.model_source import ModelSource, parse_model_source
+from penstock_engine.sources.storage.lease import is_held
+from penstock_engine.sources.storage.model_folder import (
+    MARKER_NAME,
+    Manifest,
+    ModelFile,
+    link_files,
+    read_manifest,
+    remove_marker,
+    write_manifest,
+)
+from penstock_engine.sources.weights_check import check_weights
+
+READABLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+MAX_READABLE = 80  # characters of a URI in the name of a folder
+
+
+class Store:
+    """The store in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def blob_path(self, blob: str) -> Path:
+        return self.root / "blobs" / blob
+
+    def partial_path(self, blob: str) -> Path:
+        return self.root / "partial" / f"{blob.replace('/', '-')}.partial"
+
+    def lease_path(self, blob: str) -> Path:
+        """Lease of the process that downloads a blob."""
+        return self.root / "locks" / blob.replace("/", "-")
+
+    def model_path(self, resolved: ModelSource) -> Path:
+        return self.root / "models" / resolved.scheme / _folder_name(str(resolved))
+
+    def new_use_path(self, model: Path) -> Path:
+        """A new lease that keeps a model from being evicted."""
+        return self._uses(model) / secrets.token_hex(8)
+
+    def is_in_use(self, model: Path) -> bool:
+        """Whether a live process holds a lease of a model. Leases of others are removed. Raises OSError."""
+        in_use = False
+        for lease in [*self._uses(model).glob("[!.]*")]:
+            if is_held(lease):
+                in_use = True
+            else:
+                lease.unlink(missing_ok=True)
+        return in_use
+
+    def _uses(self, model: Path) -> Path:
+        return self.root / "uses" / f"{model.parent.name}-{model.name}"
+
+    def find_model(self, resolved: ModelSource) -> Manifest | None:
+        """The manifest of a whole model of the store; None if it is not there. Marks it as used now."""
+        folder = self.model_path(resolved)
+        manifest = read_manifest(folder)
+        if manifest is not None:
+            with suppress(OSError):  # a cache that is mounted read-only
+                os.utime(folder / MARKER_NAME)
+        return manifest
+
+    def add_model(self, resolved: ModelSource, files: tuple[ModelFile, ...]) -> Manifest:
+        """Make a model whole, whose blobs are all there. Raises FetchError for its weights, OSError."""
+        folder = self.model_path(resolved)
+        manifest = Manifest(str(resolved), files)
+        link_files(folder, files, {file.name: self.blob_path(file.blob) for file in files})
+        check_weights(folder)
+        write_manifest(folder, manifest)
+        return manifest
+
+    def remove_model(self, model: Path) -> bool:
+        """Remove a model's folder. Returns False, and leaves it, if it is used. Raises OSError."""
+        marker = model / MARKER_NAME
+        content = marker.read_bytes() if marker.exists() else None
+        remove_marker(model)
+        # A fetch takes its lease before it reads the marker: it is seen here, or finds no marker.
+        if self.is_in_use(model):
+            if content is not None:
+                marker.write_bytes(content)
+            return False
+        shutil.rmtree(model)
+        return True
+
+    def remember_revision(self, source: ModelSource, resolved: ModelSource) -> None:
+        """Note what a URI meant, for `last_revision`. Raises OSError."""
+        path = self._revision_path(source)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{secrets.token_hex(8)}")
+        temporary.write_text(json.dumps({"uri": str(source), "resolved_uri": str(resolved)}))
+        os.replace(temporary, path)
+
+    def last_revision(self, source: ModelSource) -> ModelSource | None:
+        """What a URI meant when it was fetched last; None if it never was."""
+        try:
+            content = json.loads(self._revision_path(source).read_bytes())
+            return parse_model_source(content["resolved_uri"])
+        except (OSError, ValueError, TypeError, LookupError):
+            return None
+
+    def _revision_path(self, source: ModelSource) -> Path:
+        return self.root / "revisions" / _folder_name(str(source))
+
+
+def _folder_name(uri: str) -> str:
+    """A name for a URI: what can be read of it, and a digest that tells it from others."""
+    readable = "".join(each if each in READABLE else "-" for each in uri.partition("://")[2])
+    return f"{readable[:MAX_READABLE]}-{hashlib.sha256(uri.encode()).hexdigest()[:16]}"

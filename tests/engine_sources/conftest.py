@@ -1,0 +1,51 @@
+"""Fixtures: a server of the hub, and a folder to fetch into."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.sources.hub_server import HubServer
+
+from penstock_engine.sources.fetch import FetchResult, fetch_model
+from penstock_engine.sources.limits import FetchLimits
+
+# Short times, so that what has to be waited for comes soon.
+QUICK = FetchLimits(
+    deadline_s=60.0,
+    connect_timeout_s=2.0,
+    read_timeout_s=1.0,
+    min_bytes_per_s=4096.0,
+    rate_window_s=0.5,
+    num_connections=4,
+    part_bytes=32_768,
+    max_attempts=3,
+    first_delay_s=0.01,
+    max_delay_s=0.02,
+    spare_bytes=0,
+)
+
+Fetch = Callable[..., FetchResult]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    """The hub, as HF_ENDPOINT names it; no token."""
+    with HubServer() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
+        yield server
+
+
+@pytest.fixture
+def fetch(tmp_path: Path) -> Fetch:
+    """Fetches a model into a folder of the test, with a cache beside it."""
+
+    def run(
+        uri: str, into: str = "model", cache: str | None = "cache", limits: FetchLimits = QUICK
+    ) -> FetchResult:
+        store = None if cache is None else tmp_path / cache
+        return fetch_model(uri, tmp_path / into, store, limits, lambda _: None)
+
+    return run
