@@ -18,6 +18,7 @@ from penstock.clients.prometheus.scraper import PrometheusScraper
 from penstock.controller.adapters.metrics import AdapterMetrics
 from penstock.controller.adapters.placer import AdapterPlacer, Sources
 from penstock.controller.adapters.rollouts import RolloutSources
+from penstock.controller.adapters.work import adapter_work
 from penstock.controller.canary.cases import CanaryCase, canary_cases
 from penstock.controller.canary.judge import Judge
 from penstock.controller.canary.metric_queries import MetricQueries
@@ -28,12 +29,14 @@ from penstock.controller.names.model_names import ModelNames
 from penstock.controller.process.settings import Settings
 from penstock.controller.process.stop_signals import stop_on_signals
 from penstock.controller.routes.statuses import RouteStatuses
+from penstock.controller.scaling.idle_gate import IdleGate
 from penstock.controller.scaling.kv_scaler import KvScaler
 from penstock.controller.scaling.learned_state import LearnedStateStore
 from penstock.controller.scaling.objective_scaler import ObjectiveScaler
 from penstock.controller.scaling.observer import Observer
 from penstock.controller.scaling.scale_targets import ScaleTarget, scale_targets
 from penstock.controller.scaling.scaler import Scaler
+from penstock.controller.scaling.wake_watch import WakeWatch
 from penstock.controller.services.engine_policies import EnginePolicies
 from penstock.controller.services.metrics import ServiceMetrics
 from penstock.controller.services.queue import WorkQueue
@@ -80,6 +83,7 @@ class Leader:
         self._observer = self._make_observer()
         self._metrics = self._make_metrics()
         self._scaler = self._make_scaler(recorder)
+        self._wake_watch = WakeWatch(self._watches.gateways, self._scaler.wake, self._failures)
         self._judge = self._make_judge()
         self._reconciler = self._make_reconciler()
         self._route_statuses = self._make_route_statuses()
@@ -103,6 +107,7 @@ class Leader:
             async with asyncio.TaskGroup() as group:
                 self._watches.start(group)
                 group.create_task(self._scaler.run())
+                group.create_task(self._wake_watch.run())
                 group.create_task(self._judge.run())
                 group.create_task(self._route_statuses.run())
                 group.create_task(self._engine_policies.run())
@@ -199,6 +204,7 @@ class Leader:
             self._observer,
             ObjectiveScaler(LearnedStateStore(self._kube), recorder, failures),
             KvScaler(recorder, failures),
+            IdleGate(self._observer, lambda key: adapter_work(self._adapter_placer, key)),
             targets=self._targets,
             quotas=lambda: self._watches.quotas,
             changed=self._queue.add,

@@ -172,7 +172,22 @@ BAD = [
         "Duplicate value",
     ),
     ("unknown mode", changed("scaling.mode", "Magic"), "DryRun"),
-    ("min of 0", changed("scaling.minReplicas", 0), "spec.scaling.minReplicas"),
+    ("min below 0", changed("scaling.minReplicas", -1), "spec.scaling.minReplicas"),
+    (
+        "min of 0 in External",
+        {**GOOD, "replicas": 0, "scaling": {"mode": "External", "minReplicas": 0}},
+        "scaling.minReplicas 0 requires scaling.mode Active or DryRun",
+    ),
+    (
+        "idleAfter with a minimum",
+        changed("scaling.idleAfter", "5m"),
+        "scaling.idleAfter requires scaling.minReplicas 0",
+    ),
+    (
+        "idleAfter of 0",
+        {**GOOD, "scaling": {"minReplicas": 0, "idleAfter": "0s"}},
+        "must not be zero",
+    ),
     (
         "min above max",
         {**GOOD, "scaling": {"minReplicas": 3, "maxReplicas": 2}},

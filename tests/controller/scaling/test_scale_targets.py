@@ -154,3 +154,17 @@ def test_report_is_read_at_the_management_port():
     management = {"name": "management", "containerPort": 8082}
     pod["spec"]["containers"] = [{"ports": [http, management]}]
     assert [each.address for each in gateway_pods([pod])] == ["10.0.0.1:8082"]
+
+
+@pytest.mark.parametrize(
+    ("least", "traffic", "expected"),
+    [(0, True, True), (1, True, False), (0, False, False)],
+)
+def test_a_service_at_zero_is_a_target_once_it_has_served(least, traffic, expected):
+    service, made = body("Active"), child("chat-a", OLD)
+    service["spec"]["scaling"]["minReplicas"] = least
+    made["spec"]["replicas"] = 0
+    if not traffic:
+        service["status"]["traffic"] = []
+    found = scale_targets({KEY: service}, [made], [], FAILURES)
+    assert [(each.is_scaled, each.provisioned) for each in found] == [(True, 0)] * expected

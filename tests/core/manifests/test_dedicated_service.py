@@ -134,3 +134,12 @@ def test_the_operator_accepts_it(more: Object) -> None:
     spec = parse_service(pool)
     assert (spec.scaling.min_replicas, spec.scaling.max_replicas) == (2, 2)
     assert spec.model_name == "chat"
+
+
+def test_a_pool_is_never_at_zero_though_its_parent_may_be() -> None:
+    wakes = {"minReplicas": 0, "maxReplicas": 2, "idleAfter": "10m"}
+    assert made(parent(scaling=wakes))["spec"]["scaling"] == {
+        "mode": "Active",
+        "minReplicas": 1,
+        "maxReplicas": 1,
+    }

@@ -20,7 +20,7 @@ from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_phases import Phase
 from penstock.core.reconcile.conditions import conditions
-from penstock.core.reconcile.plan import plan
+from penstock.core.reconcile.plan import PlanInputs, plan
 from penstock.core.reconcile.plan_steps import PREFLIGHT_RETRY_S
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.rollout import RolloutSpec
@@ -133,6 +133,20 @@ def test_external_replicas_are_set_and_a_dry_run_leaves_them() -> None:
     assert actions(external, observed)["scale"] == [(NAME, 0)]
     dry_run = replace(SPEC, scaling=replace(SPEC.scaling, mode="DryRun", max_replicas=1))
     assert actions(dry_run, observed)["scale"] == []
+
+
+def test_a_service_at_zero_keeps_its_deployment_and_a_rollout_of_it_has_a_replica() -> None:
+    wakes = replace(SPEC, scaling=replace(SPEC.scaling, min_replicas=0))
+    zero = PlanInputs(desired=0)
+    settled = observed_in(deployment(replicas=1), pod("a"), phase="Stable", stable=REVISION)
+    asleep = plan(wakes, settled, "image", NOW_S + 1, zero)
+    assert (asleep.total, [s.replicas for s in asleep.scale]) == (0, [0])
+    assert [(s.side.revision, s.percent) for s in asleep.shares] == [(REVISION, 100)]
+    deleted = observed_in(preflight(), phase="Stable", stable=REVISION)
+    again = plan(wakes, replace(deleted, stored_total=0), "image", NOW_S + 1, zero)
+    assert [(b["metadata"]["name"], b["spec"]["replicas"]) for b in again.apply] == [(NAME, 0)]
+    rolling = observed_in(deployment(replicas=0), phase="Starting")
+    assert plan(wakes, rolling, "image", NOW_S + 1, zero).total == 1
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_replicas_are_told_for_each_variant_and_for_those_that_go() -> None:
 def test_a_decision_is_told_in_full_and_forgotten_where_it_does_not_count() -> None:
     assert "scaling" not in status()
     assert status(scaling=REPORT)["scaling"] == {
-        "desiredReplicas": 3, "message": "load", "lastScaleTime": NOW,
+        "desiredReplicas": 3, "message": "load", "startupSeconds": None, "lastScaleTime": NOW,
         "trail": [
             {"step": "want", "replicas": 4, "note": "n"},
             {"step": "bound", "replicas": 3, "note": "m"},

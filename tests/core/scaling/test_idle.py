@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.core.scaling.by_kv.engine_loads import engine
 
 from penstock.core.scaling.by_kv.rule import KvRule
+from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.idle import (
     PRIOR_STARTUP_S,
@@ -22,6 +23,7 @@ from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.learned.startup import PROGRESS_DEADLINE_S
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import Missing, Observation, PodView
+from penstock.core.scaling.what_if import changes
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import ScalingSpec
 
@@ -234,3 +236,13 @@ def test_bounds_without_scale_to_zero_are_those_of_the_spec() -> None:
     assert Bounds.of(replace(SCALING, min_replicas=2)) == Bounds(2, 4)
     kept = IdleDecision("Keep", "", 42)
     assert Bounds.of(SCALING, kept) == Bounds(1, 4, kept)
+
+
+def test_a_request_is_what_would_change_the_number_at_zero() -> None:
+    bounds = Bounds.of(SCALING, IdleDecision("StayAtZero", "no request waits", 42))
+    rule = KvRule(0.75, 4, 60.0)
+    settings, at = KvSettings(rule, bounds), seen(provisioned=0)
+    decision, _ = rule.decide(None, bounds, at, rule.initial())
+    [change] = changes(KvTick(settings, rule.initial(), at, decision))
+    assert (change.what, change.decision.desired) == ("a request", 1)
+    assert change.decision.reason == "a request came; an engine is expected in 42 s"

@@ -145,6 +145,7 @@ def _require_time_to_drain(service: ServiceSpec) -> None:
 def _scaling(spec: InferenceServiceSpec) -> ScalingSpec:
     scaling, targets = spec.scaling, spec.scaling.targets or Targets()
     percent, delay = targets.kv_utilization_percent, scaling.scale_down_delay
+    idle_after = scaling.idle_after
     return ScalingSpec(
         mode=scaling.mode,
         min_replicas=scaling.min_replicas,
@@ -154,6 +155,7 @@ def _scaling(spec: InferenceServiceSpec) -> ScalingSpec:
             kv_utilization_target=None if percent is None else percent / 100,
             queue_length_target=targets.queue_length,
             scale_down_delay_s=None if delay is None else parse_duration_s(delay),
+            idle_after_s=None if idle_after is None else parse_duration_s(idle_after),
             quota_priority=scaling.quota_priority,
         ),
     )

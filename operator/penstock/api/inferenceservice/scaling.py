@@ -6,7 +6,7 @@ from pydantic import Field
 
 from penstock.api.schema.defaults import core_default, core_percentage, optional
 from penstock.api.schema.rules import Model, Rule
-from penstock.api.schema.scalars import Duration
+from penstock.api.schema.scalars import Duration, PositiveDuration
 from penstock.core.spec.service import ScalingSpec
 
 RULES = (
@@ -14,6 +14,16 @@ RULES = (
         "self.scaling.minReplicas <= self.scaling.maxReplicas",
         lambda load: load.scaling.min_replicas <= load.scaling.max_replicas,
         "scaling.minReplicas must not be greater than scaling.maxReplicas; raise maxReplicas",
+    ),
+    Rule(
+        "self.scaling.mode != 'External' || self.scaling.minReplicas > 0",
+        lambda load: load.scaling.mode != "External" or load.scaling.min_replicas > 0,
+        "scaling.minReplicas 0 requires scaling.mode Active or DryRun; in mode External set replicas to 0",
+    ),
+    Rule(
+        "!has(self.scaling.idleAfter) || self.scaling.minReplicas == 0",
+        lambda load: load.scaling.idle_after is None or load.scaling.min_replicas == 0,
+        "scaling.idleAfter requires scaling.minReplicas 0; set it, or remove idleAfter",
     ),
     Rule(
         "self.scaling.mode == 'External' || !has(self.replicas)",
@@ -58,10 +68,23 @@ class Scaling(Model):
             "kubectl scale, an HPA or KEDA may write."
         ),
     )
-    min_replicas: int = Field(default=1, description="Minimum number of replicas.", ge=1, le=1000)
+    min_replicas: int = Field(
+        default=1,
+        description=(
+            "Minimum number of replicas. With 0 there is none while no request comes; the next one "
+            "starts a replica, and waits for it."
+        ),
+        ge=0,
+        le=1000,
+    )
     max_replicas: int = Field(default=1, description="Maximum number of replicas.", ge=1, le=1000)
     targets: Targets | None = optional(
         "Load of each replica above which replicas are added. Refused with spec.objectives."
+    )
+    idle_after: PositiveDuration | None = optional(
+        "Time without a request at any gateway after which a service with minReplicas 0 has no "
+        "replica, as a duration such as 90s or 30m.",
+        json_schema_extra=core_default(ScalingSpec, "idle_after_s"),
     )
     scale_down_delay: Duration | None = optional(
         "Time for which fewer replicas must have been enough before replicas are "

@@ -53,6 +53,10 @@ class ScalingStatus(Model):
 
     desired_replicas: int = Field(description="Decided number of replicas.")
     message: str = Field(description="Reason for the decision, as a sentence with its numbers.")
+    startup_seconds: int | None = optional(
+        "How long the first replica of a service at zero is expected to take, in seconds, if the spec has "
+        "minReplicas 0."
+    )
     last_scale_time: str = Field(
         description="Time of the decision.", json_schema_extra={"format": "date-time"}
     )

@@ -8,6 +8,7 @@ from penstock.controller.process.failures import Failures
 from penstock.core.scaling.by_kv.rule import KvRule
 from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
 from penstock.core.scaling.delays import ScaleDownDelay
+from penstock.core.scaling.idle import IdleDecision
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.service import ServiceSpec
@@ -25,9 +26,14 @@ class KvScaler:
         """Drop the state of all services that are not in `alive`."""
         self._states = {key: state for key, state in self._states.items() if key in alive}
 
-    def decide(self, service: ServiceSpec, observation: Observation) -> Decision:
-        """Decide on one service, and publish the decision to its listeners."""
-        settings = settings_of(service)
+    def decide(
+        self, service: ServiceSpec, observation: Observation, idle: IdleDecision | None = None
+    ) -> Decision:
+        """Decide on one service, and publish the decision to its listeners.
+
+        idle: whether it is at zero; None if it never is.
+        """
+        settings = settings_of(service, idle)
         state = self._states.get(service.key, settings.rule.initial())
         decision, after = settings.rule.decide(None, settings.bounds, observation, state)
         self._states[service.key] = after
@@ -37,10 +43,10 @@ class KvScaler:
         return decision
 
 
-def settings_of(service: ServiceSpec) -> KvSettings:
-    """Settings of the KV rule for a service without objectives."""
+def settings_of(service: ServiceSpec, idle: IdleDecision | None = None) -> KvSettings:
+    """Settings of the KV rule for a service without objectives. idle: as of `decide`."""
     scaling = service.scaling
     rule = KvRule(
         scaling.kv_utilization_target, scaling.queue_length_target, scaling.scale_down_delay_s
     )
-    return KvSettings(rule, Bounds.of(scaling))
+    return KvSettings(rule, Bounds.of(scaling, idle))

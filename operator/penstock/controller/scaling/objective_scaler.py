@@ -11,6 +11,7 @@ from penstock.core.scaling.by_objectives.record import Learned
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.by_objectives.tick import Settings, Tick
+from penstock.core.scaling.idle import IdleDecision
 from penstock.core.scaling.learned.priors import prior
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import Observation
@@ -43,13 +44,14 @@ class ObjectiveScaler:
         service: ServiceSpec,
         observation: Observation,
         max_by_variant: Mapping[str, int] = NO_LIMITS,
+        idle: IdleDecision | None = None,
     ) -> Decision:
         """Decide on one service.
 
-        max_by_variant: replicas of each variant that the quotas allow. Raises KubeError if the learned
-        state cannot be read yet.
+        max_by_variant: replicas of each variant that the quotas allow. idle: whether it is at zero; None if
+        it never is. Raises KubeError if the learned state cannot be read yet.
         """
-        settings = settings_of(service, max_by_variant)
+        settings = settings_of(service, max_by_variant, idle)
         state = await self._state(service, settings.rule, observation.now_s)
         decision, after = settings.rule.decide(
             settings.objectives, settings.bounds, observation, state
@@ -75,11 +77,12 @@ class ObjectiveScaler:
         return fresh if learned is None else learned.restored(fresh)
 
 
-def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIMITS) -> Settings:
-    """Settings of the rule for a service with objectives.
-
-    max_by_variant: replicas of each variant that the quotas allow.
-    """
+def settings_of(
+    service: ServiceSpec,
+    max_by_variant: Mapping[str, int] = NO_LIMITS,
+    idle: IdleDecision | None = None,
+) -> Settings:
+    """Settings of the rule for a service with objectives. The other arguments are those of `decide`."""
     scaling = service.scaling
     assert scaling.objectives is not None
     resources = next(iter(service.placed.values())).resources
@@ -100,7 +103,7 @@ def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIM
             for each in service.variants
         ),
     ).limited(max_by_variant)
-    bounds = Bounds.of(scaling)
+    bounds = Bounds.of(scaling, idle)
     return Settings(
         rule,
         scaling.objectives,

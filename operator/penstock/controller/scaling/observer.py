@@ -14,8 +14,14 @@ from penstock.controller.scaling.gateway_pods import GatewayPod, gateway_pods
 from penstock.controller.scaling.scale_targets import ScaleTarget
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.canary.counts import Counts
-from penstock.core.observed.gateway_report import Arms, GatewayReport, GatewayTotals
+from penstock.core.observed.gateway_report import (
+    Arms,
+    GatewayReport,
+    GatewayTotals,
+    demand_of,
+)
 from penstock.core.rollout.routes import AppliedGenerations
+from penstock.core.scaling.idle import GatewayDemand
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
@@ -87,6 +93,16 @@ class Observer:
     def reading(self, key: Key) -> GatewayReading | None:
         """Return the gateways' counts of a service, as of the last scrape; None if none knows it."""
         return self._gateways.sums.get("/".join(key))
+
+    def demand(self, key: Key) -> Mapping[str, GatewayDemand | None]:
+        """Return the requests of a service at each gateway, as of the last scrape.
+
+        None for a ready gateway that did not answer; a gateway that does not know the service has none.
+        """
+        return {
+            gateway: None if isinstance(answer, Missing) else demand_of(answer, "/".join(key))
+            for gateway, answer in (self._reports or {}).items()
+        }
 
     def adapter_counts(self, key: Key) -> Mapping[str, AdapterCounts] | None:
         """Return the gateways' counts of a service's adapters, by their names in engines.

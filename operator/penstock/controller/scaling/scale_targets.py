@@ -35,11 +35,13 @@ class ScaleTarget:
     by_variant: Mapping[str, int] = field(default_factory=dict)
     # Variants with pods that no node has room for
     unschedulable: Mapping[str, UnscheduledPods] = field(default_factory=dict)
+    is_rolling_out: bool = False  # whether a revision is rolled out
 
     @property
     def is_scaled(self) -> bool:
-        """Whether Penstock decides the replicas, and there are any."""
-        return self.provisioned > 0 and self.service.scaling.mode != "External"
+        """Whether Penstock decides the replicas, and there are any, or may be."""
+        scaling = self.service.scaling
+        return scaling.mode != "External" and (self.provisioned > 0 or not scaling.min_replicas)
 
 
 def scale_targets(
@@ -73,7 +75,9 @@ def _target(
         if deployment.side in sides and deployment.variant in spec.placed:
             requested[deployment.variant] += deployment.replicas
     serving = [pod for pod in engines if pod.role == SERVE and not pod.is_over]
-    is_scaled = requested.total() > 0 and spec.scaling.mode != "External"
+    # A service at zero has traffic shares, by which it is told from one that has never served.
+    may_wake = bool(sides) and not spec.scaling.min_replicas
+    is_scaled = (requested.total() > 0 or may_wake) and spec.scaling.mode != "External"
     scaled = [pod for pod in serving if is_scaled and pod.side in sides]
     is_rolling = bool(status.get("candidateRevision"))
     fault_pods = [pod for pod in serving if is_rolling and pod not in scaled]
@@ -87,6 +91,7 @@ def _target(
         fault_pods=tuple(map(_view_and_address, fault_pods)),
         by_variant=requested if spec.variants else {},
         unschedulable=_unschedulable(scaled) if spec.variants else {},
+        is_rolling_out=is_rolling,
     )
 
 

@@ -1,6 +1,7 @@
 """The scaling loop: scrapes all services, decides on replicas, and reports to the reconciler."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from penstock.clients.kubernetes.informer import Key
 from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.clients.machine.logs import service_fields
 from penstock.controller.process.failures import Failures
+from penstock.controller.scaling.idle_gate import IdleGate
 from penstock.controller.scaling.kv_scaler import KvScaler
 from penstock.controller.scaling.objective_scaler import ObjectiveScaler
 from penstock.controller.scaling.observer import Observer
@@ -27,6 +29,10 @@ from penstock.errors import KubeError
 logger = logging.getLogger(__name__)
 
 TICK_S = 2.0
+# Shortest time between two ticks, in seconds, of which the second is for a service to wake.
+MIN_TICK_S = 0.5
+# Change of the learned start-up time that is worth a status write, as a fraction of it.
+NOTABLE_STARTUP_CHANGE = 0.2
 # Ticks without metrics before the status says so: one lost scrape is not worth a status write.
 BLIND_TICKS_TO_REPORT = 5
 
@@ -35,8 +41,9 @@ class Scaler:
     """Decides on the replicas of every target every two seconds.
 
     Services with objectives are sized for them; the others scale by KV cache use and queue length. A
-    quota that does not suffice for all services is shared. changed: called with a service's key when
-    its report changes. decided: called with each decision, for the metrics.
+    quota that does not suffice for all services is shared. gate: decides about zero replicas. changed:
+    called with a service's key when its report changes. decided: called with each decision, for the
+    metrics.
     """
 
     def __init__(
@@ -44,6 +51,7 @@ class Scaler:
         observer: Observer,
         by_objectives: ObjectiveScaler,
         by_kv: KvScaler,
+        gate: IdleGate | None = None,
         *,
         targets: Callable[[], list[ScaleTarget]],
         quotas: Callable[[], Iterable[Object]],
@@ -55,6 +63,8 @@ class Scaler:
         self._decided = decided
         self._by_objectives = by_objectives
         self._by_kv = by_kv
+        self._gate = gate or IdleGate(observer)
+        self._wake = asyncio.Event()
         self._failures = failures
         self._targets = targets
         self._quotas = quotas
@@ -70,12 +80,20 @@ class Scaler:
         return self._reports.get(key) if self._uids.get(key) == uid else None
 
     async def run(self) -> None:
-        """Run `tick` every two seconds until cancelled."""
+        """Run `tick` every two seconds, and after each `wake`, until cancelled."""
         while True:
             started_s = monotonic()
+            self._wake.clear()
             with self._failures.isolate_pass("scaler"):
                 await self.tick()
-            await asyncio.sleep(max(0.1, TICK_S - (monotonic() - started_s)))
+            await asyncio.sleep(max(0.1, MIN_TICK_S - (monotonic() - started_s)))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, TICK_S - (monotonic() - started_s))):
+                    await self._wake.wait()
+
+    def wake(self) -> None:
+        """Run the next tick as soon as possible: a request came for a service at zero."""
+        self._wake.set()
 
     async def tick(self) -> None:
         """Scrape all targets, decide on each that is scaled, and share the quotas."""
@@ -104,6 +122,7 @@ class Scaler:
         self._reports = {k: v for k, v in self._reports.items() if k in alive}
         self._blind_ticks = {k: v for k, v in self._blind_ticks.items() if k in alive}
         self._shortages = {k: v for k, v in self._shortages.items() if k in alive}
+        self._gate.prune(alive)
         self._by_kv.prune(
             {t.service.key for t in targets if not t.service.scaling.objectives} & alive
         )
@@ -147,20 +166,23 @@ class Scaler:
         self, target: ScaleTarget, observation: Observation, limits: Mapping[Pool, int]
     ) -> Decision:
         key, spec = target.service.key, target.service.scaling
+        idle = self._gate.decide(target, observation, self._last(target))
         if spec.objectives is not None:
             shortages = self._shortages.get(key, VariantShortages())
             shortages = shortages.updated(observation.now_s, target.unschedulable)
             self._shortages[key] = shortages
             max_by_variant = shortages.limit(quotas.quota_limits(target.service, limits))
-            return await self._by_objectives.decide(target.service, observation, max_by_variant)
-        return self._by_kv.decide(target.service, observation)
+            return await self._by_objectives.decide(
+                target.service, observation, max_by_variant, idle
+            )
+        return self._by_kv.decide(target.service, observation, idle)
 
     def _with_last_decision(self, target: ScaleTarget) -> ScaleTarget:
         """Return the target with the last decision as its provisioned replicas.
 
         In mode DryRun and during a rollout the Deployments differ from the decision.
         """
-        last = self._reports.get(target.service.key) or target.reported
+        last = self._last(target)
         if last is None:
             return target
         if not target.service.variants:
@@ -170,10 +192,13 @@ class Scaler:
             return target
         return replace(target, provisioned=sum(decided.values()), by_variant=decided)
 
+    def _last(self, target: ScaleTarget) -> ScalingReport | None:
+        return self._reports.get(target.service.key) or target.reported
+
     def _set_report(self, target: ScaleTarget, decision: Decision) -> None:
         """Replace the last report if something changed: each report is a write of the status."""
         key = target.service.key
-        last = self._reports.get(key) or target.reported
+        last, startup_s = self._last(target), self._gate.startup_s(key)
         blind = 0 if decision.valid else self._blind_ticks.get(key, 0) + 1
         self._blind_ticks[key] = blind
         # A quota that starts or ends to limit a service is reported even if its replicas stay the same.
@@ -185,6 +210,7 @@ class Scaler:
             or (last.desired, last.by_variant) != numbers
             or was_limited != is_limited
             or (last.unattainable is None) != (decision.unattainable is None)
+            or _is_notable(last.startup_s, startup_s)
         )
         if (
             last
@@ -201,6 +227,7 @@ class Scaler:
             at=timestamp(unix_time()),
             trail=tuple((entry.step, entry.replicas, entry.note) for entry in decision.trail),
             by_variant=decision.by_variant,
+            startup_s=startup_s,
         )
         logger.info(
             "decided",
@@ -209,3 +236,10 @@ class Scaler:
             ),
         )
         self._changed(key)
+
+
+def _is_notable(last_s: int | None, now_s: int | None) -> bool:
+    """Whether another start-up time is worth a write of the status."""
+    if last_s is None or now_s is None:
+        return last_s != now_s
+    return abs(now_s - last_s) > NOTABLE_STARTUP_CHANGE * last_s

@@ -68,13 +68,15 @@ def _spec(parent: Object, adapter: AdapterResource) -> Object:
 
     Its mode is Active: its bounds are the user's own, and in another mode it would not start their minimum.
     Promotion is automatic: the parent has been promoted with the same spec. Variants have no minimum: the
-    parent's minimums are for its own engines. The model's name is the parent's, as engines are started with
-    it; no client uses it here.
+    parent's minimums are for its own engines. A pool is never at zero, as its minimum is at least 1. The
+    model's name is the parent's, as engines are started with it; no client uses it here.
     """
     spec = deepcopy(spec_in_use(parent))
     spec.pop("replicas", None)
     spec["model"]["name"] = spec["model"].get("name") or parent["metadata"]["name"]
-    spec["scaling"] = (spec.get("scaling") or {}) | {
+    scaling = spec.get("scaling") or {}
+    scaling.pop("idleAfter", None)
+    spec["scaling"] = scaling | {
         "mode": "Active",
         "minReplicas": adapter.bounds.min_replicas,
         "maxReplicas": adapter.bounds.max_replicas,

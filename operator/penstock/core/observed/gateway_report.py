@@ -11,6 +11,7 @@ from typing import Literal
 from penstock.core.canary.arm import NO_REQUESTS, Arm
 from penstock.core.observed.adapter_totals import CountsByService, add_counts
 from penstock.core.scaling.histogram import Histogram
+from penstock.core.scaling.idle import GatewayDemand
 from penstock.core.scaling.signals import GatewayReading
 
 VERSION: Literal[9] = 9
@@ -40,6 +41,15 @@ class GatewayReport:
     routes: Mapping[str, int] = field(default_factory=dict)
     # Counts of each version of an adapter, by service and by name in engines
     adapters: CountsByService = field(default_factory=dict)
+
+
+def demand_of(report: GatewayReport, service: str) -> GatewayDemand:
+    """Requests of a service "namespace/name" at one gateway."""
+    reading = report.services.get(service)
+    if reading is None:
+        return GatewayDemand(report.started_s, 0, 0)
+    num_open = reading.queued + reading.in_flight
+    return GatewayDemand(report.started_s, reading.arrivals, num_open)
 
 
 @dataclass(frozen=True, slots=True)

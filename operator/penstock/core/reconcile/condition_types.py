@@ -38,8 +38,8 @@ MEANINGS: Mapping[str, str] = {
     "Reconciling": "The spec is being rolled out. Never True together with Stalled.",
     "Stalled": "The rollout cannot go on until a user changes something.",
     "Ready": (
-        "The service answers requests, also during a rollout and while a later spec is refused; or its spec "
-        "asks for 0 replicas (`ScaledToZero`)."
+        "The service answers requests, also during a rollout and while a later spec is refused; or it has no "
+        "replica and needs none (`ScaledToZero`), or starts its first one (`Waking`)."
     ),
     "ModelNameConflict": (
         "The model name alone leads to another namespace, or may do so; clients use NAMESPACE/NAME. Left out "
@@ -78,8 +78,10 @@ ROUTE_REASONS: Mapping[str, str] = {
     "Settled": "The gateways apply the route.",
 }
 
-# Reason of a service without engines because spec.replicas is 0.
+# Reason of a service without engines because spec.replicas is 0, or because no request comes.
 SCALED_TO_ZERO = "ScaledToZero"
+# Reason of a service without engines that starts its first one for a request.
+WAKING = "Waking"
 # Reason of engines that wait for the successor of one that was lost.
 ENGINE_LOST = "EngineLost"
 
@@ -157,8 +159,12 @@ REASONS: Mapping[str, str] = {
     "RevisionPending": "The rollout of the spec's revision starts in a moment.",
     "RollingBack": "The gateways move all of the traffic back to the stable revision.",
     "ScaledToZero": (
-        "No engine is wanted, as `spec.replicas` is 0. `Ready` is True then: the service has all that its "
-        "spec asks for."
+        "No engine is wanted, as `spec.replicas` is 0, or as no request comes and `spec.scaling.minReplicas` "
+        "is 0. `Ready` is True then: the service has all that its spec asks for."
+    ),
+    WAKING: (
+        "A service that was at zero starts its first engine, for which requests wait. `Ready` is True unless "
+        "the engine has a trouble."
     ),
     "Serving": "Engines run, or receive traffic.",
     "Settled": "The spec is rolled out.",

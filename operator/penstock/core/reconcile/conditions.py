@@ -67,8 +67,9 @@ def conditions(
     """
     coming = plan.rollout.revision or plan.rollout.stable or plan.revision
     valid = _spec_valid(spec, observed)
-    model, workload = model_ready(observed, coming), workload_ready(spec, observed, coming)
-    traffic = traffic_available(spec, observed, plan.shares)
+    model = model_ready(observed, coming)
+    workload = workload_ready(spec, observed, coming, plan.total)
+    traffic = traffic_available(spec, observed, plan.shares, plan.total)
     progress = _rolled_out(observed, plan, valid)
     stop = stalled((valid, model, workload, progress), observed, plan, coming)
     # The causes of a service that does not answer, unless another revision should.

@@ -7,6 +7,7 @@ from penstock.core.observed.pods import ObservedPod
 from penstock.core.reconcile.condition_types import (
     ENGINE_LOST,
     SCALED_TO_ZERO,
+    WAKING,
     Condition,
     Truth,
 )
@@ -15,16 +16,20 @@ from penstock.core.routing.traffic_split import Share
 from penstock.core.spec.service import ServiceSpec
 
 
-def workload_ready(spec: ServiceSpec, observed: ObservedState, revision: str) -> Condition:
-    """The condition WorkloadReady of a revision."""
+def workload_ready(
+    spec: ServiceSpec, observed: ObservedState, revision: str, total: int | None
+) -> Condition:
+    """The condition WorkloadReady of a revision. total: replicas for all of the traffic; None: not known."""
 
     def condition(status: Truth, reason: str, message: str) -> Condition:
         return Condition("WorkloadReady", status, reason, message)
 
     if revision in observed.refusals:
         return condition("False", *observed.refusals[revision])
-    if _is_scaled_to_zero(spec):
+    if is_without_replicas(spec):
         return condition("True", SCALED_TO_ZERO, "spec.replicas is 0: no engine is wanted")
+    if _is_at_zero(spec, total):
+        return condition("True", SCALED_TO_ZERO, "no request comes: no engine is wanted")
     if observed.deployment(revision) is None:
         return condition("False", "NoEngines", f"revision {revision} has no engines yet")
     num_ready, wanted = observed.ready(revision), observed.replicas(revision)
@@ -60,14 +65,25 @@ def _by_name(pod: ObservedPod) -> str:
     return pod.name
 
 
-def _is_scaled_to_zero(spec: ServiceSpec) -> bool:
+def is_without_replicas(spec: ServiceSpec) -> bool:
+    """Whether the spec itself asks for no replica, so that no request starts one."""
     return spec.scaling.mode == "External" and spec.external_replicas == 0
 
 
+def _is_at_zero(spec: ServiceSpec, total: int | None) -> bool:
+    """Whether the service has no replica until a request comes."""
+    return wakes_on_request(spec) and total == 0
+
+
+def wakes_on_request(spec: ServiceSpec) -> bool:
+    """Whether a request starts the first engine of the service."""
+    return spec.scaling.mode == "Active" and not spec.scaling.min_replicas
+
+
 def traffic_available(
-    spec: ServiceSpec, observed: ObservedState, shares: Iterable[Share]
+    spec: ServiceSpec, observed: ObservedState, shares: Iterable[Share], total: int | None
 ) -> Condition:
-    """The condition TrafficAvailable. shares: of the traffic."""
+    """The condition TrafficAvailable. shares: of the traffic. total: as of `workload_ready`."""
     revisions = sorted({share.side.revision for share in shares})
     if not revisions:
         return Condition("TrafficAvailable", "False", "NoRevision", "no revision can serve yet")
@@ -76,8 +92,14 @@ def traffic_available(
     if any(observed.ready(revision) for revision in revisions):
         verb = "receives" if is_one else "receive"
         return Condition("TrafficAvailable", "True", "Serving", f"{named} {verb} traffic")
-    if _is_scaled_to_zero(spec):
+    if is_without_replicas(spec):
         message = "spec.replicas is 0: no engine answers requests"
         return Condition("TrafficAvailable", "False", SCALED_TO_ZERO, message)
+    if _is_at_zero(spec, total):
+        message = "no engine runs until a request comes, which waits for it"
+        return Condition("TrafficAvailable", "True", SCALED_TO_ZERO, message)
+    if wakes_on_request(spec) and not any(_trouble(observed, each) for each in revisions):
+        message = f"an engine of {named} starts, and requests wait for it"
+        return Condition("TrafficAvailable", "True", WAKING, message)
     message = f"no engine of {named} is ready"
     return Condition("TrafficAvailable", "False", "NoEngineReady", message)

@@ -143,7 +143,10 @@ def replicas_for_all(spec: ServiceSpec, observed: ObservedState, desired: int | 
             return spec.external_replicas
         case "Active":
             number = current if desired is None else desired
-            return min(max(number, spec.scaling.min_replicas), spec.scaling.max_replicas)
+            # A revision of a service at zero is tried with one replica of each side.
+            is_rolling = state is None or not state.is_settled
+            least = max(1, spec.scaling.min_replicas) if is_rolling else spec.scaling.min_replicas
+            return min(max(number, least), spec.scaling.max_replicas)
         case "DryRun":
             return current
 

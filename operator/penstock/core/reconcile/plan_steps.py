@@ -58,6 +58,7 @@ class PlanSteps:
     ) -> None:
         self._spec, self._observed, self._image, self._wanted = spec, observed, image, wanted
         self._variant_split, self._now_s = variant_split, now_s
+        self._is_at_zero = False
         self.create: list[Object] = []
         self.larger: dict[str, Object] = {}
         self.apply: list[Object] = []
@@ -68,6 +69,7 @@ class PlanSteps:
 
     def collect(self, state: RolloutState, pods: dict[Side, int | None], total: int) -> None:
         """Collect all writes. pods: target replicas by side; total: replicas for all of the traffic."""
+        self._is_at_zero = total == 0
         self.bring_up(state, pods)
         self.evaluate(state)
         self.protect(total)
@@ -87,7 +89,7 @@ class PlanSteps:
             # Orphaned pods end only if a Deployment takes them over.
             to_end = {p.variant for p in self._observed.serving(*side)} if replicas == 0 else ()
             for variant, placed in spec.placed.items():
-                is_wanted = parts[variant] > 0 or self._is_scaled_to_zero or variant in to_end
+                is_wanted = parts[variant] > 0 or self._is_at_zero or variant in to_end
                 pinned = made[side.revision]
                 self._bring_up(placed, side, variant, pinned, parts[variant], is_wanted=is_wanted)
 
@@ -209,11 +211,6 @@ class PlanSteps:
         elif known.ours is not None and "deletionTimestamp" not in known.ours["metadata"]:
             self.delete.append(Deletion("PodDisruptionBudget", name, known.ours["metadata"]["uid"]))
             self.details.append(f"remove {name}")
-
-    @property
-    def _is_scaled_to_zero(self) -> bool:
-        """Whether the service is scaled to zero."""
-        return self._spec.scaling.mode == "External" and self._spec.external_replicas == 0
 
     def set_replicas(self, pods: dict[Side, int | None]) -> None:
         """Set the replicas of each side by variant.

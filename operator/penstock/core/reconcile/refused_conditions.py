@@ -11,7 +11,7 @@ from penstock.core.reconcile.condition_types import (
 from penstock.core.reconcile.conditions import model_ready
 from penstock.core.reconcile.engine_conditions import traffic_available, workload_ready
 from penstock.core.reconcile.name_conflict import name_conflict
-from penstock.core.reconcile.summary_conditions import SEE_STALLED, STALLED
+from penstock.core.reconcile.summary_conditions import SEE_STALLED, STALLED, answering
 from penstock.core.spec.refusal import Refusal
 from penstock.core.spec.service import ServiceSpec
 
@@ -26,7 +26,7 @@ def refused_conditions(
     out last.
     """
     reason, text = refusal.reason, _consequence(refusal)
-    traffic = traffic_available(spec, observed, observed.traffic)
+    traffic = traffic_available(spec, observed, observed.traffic, observed.stored_total)
     found = [
         Condition("SpecValid", "False", reason, refusal.message),
         *_revision_conditions(refusal, spec, observed),
@@ -60,13 +60,14 @@ def _revision_conditions(
             for name in ("ModelReady", "WorkloadReady")
         )
         return model, workload
-    return model_ready(observed, revision), workload_ready(spec, observed, revision)
+    workload = workload_ready(spec, observed, revision, observed.stored_total)
+    return model_ready(observed, revision), workload
 
 
 def _ready(refusal: Refusal, observed: ObservedState, traffic: Condition) -> Condition:
     """Whether requests are answered. If not, the refusal is the reason: a user has to change the spec."""
-    if observed.name_taken_by is None and traffic.status == "True":
-        return Condition("Ready", "True", "Ready", "the service answers requests")
-    if traffic.reason == SCALED_TO_ZERO:
-        return Condition("Ready", "True", SCALED_TO_ZERO, traffic.message)
+    if traffic.reason == SCALED_TO_ZERO or (
+        observed.name_taken_by is None and traffic.status == "True"
+    ):
+        return answering(traffic)
     return Condition("Ready", "False", refusal.reason, refusal.message)

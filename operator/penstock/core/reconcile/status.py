@@ -102,6 +102,7 @@ def _scaling(spec: ServiceSpec, scaling: ScalingReport | None) -> Object:
         "scaling": {
             "desiredReplicas": scaling.desired,
             "message": scaling.reason,
+            "startupSeconds": scaling.startup_s,
             "lastScaleTime": scaling.at,
             "trail": [{"step": s, "replicas": r, "note": n} for s, r, n in scaling.trail],
             "variants": [{"name": v, "replicas": n} for v, n in scaling.by_variant.items()],

@@ -5,7 +5,7 @@ from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import Rejection
 from penstock.core.observed.stored_status import QUOTA_EXCEEDED
-from penstock.core.reconcile.condition_types import SCALED_TO_ZERO, Condition
+from penstock.core.reconcile.condition_types import SCALED_TO_ZERO, WAKING, Condition
 from penstock.core.reconcile.plan import Plan
 
 # Reconciling and Stalled are never both True.
@@ -100,9 +100,17 @@ def ready(
     is_run_by_earlier = observed.refusal is not None and observed.name_taken_by is None
     if valid.status == "False" and not is_run_by_earlier:
         return Condition("Ready", "False", valid.reason, valid.message)
-    if traffic.status == "True":
-        return Condition("Ready", "True", "Ready", "the service answers requests")
-    if traffic.reason == SCALED_TO_ZERO:
-        return Condition("Ready", "True", SCALED_TO_ZERO, traffic.message)
+    if traffic.status == "True" or traffic.reason == SCALED_TO_ZERO:
+        return answering(traffic)
     cause = next((each for each in causes if each.status != "True"), traffic)
     return Condition("Ready", "False", cause.reason, cause.message)
+
+
+def answering(traffic: Condition) -> Condition:
+    """The condition Ready of a service that answers requests, or has no engine and needs none.
+
+    traffic: TrafficAvailable.
+    """
+    if traffic.reason in (SCALED_TO_ZERO, WAKING):
+        return Condition("Ready", "True", traffic.reason, traffic.message)
+    return Condition("Ready", "True", "Ready", "the service answers requests")

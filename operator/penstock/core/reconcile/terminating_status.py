@@ -1,5 +1,7 @@
 """Renders the status of a service that is being deleted, while a finalizer keeps the object."""
 
+from dataclasses import replace
+
 from penstock.core.formats.conditions import conditions_by_type
 from penstock.core.observed.children import ObservedState
 from penstock.core.reconcile.condition_types import Condition
@@ -20,7 +22,9 @@ def render_terminating(
     """
     held = ", ".join(body["metadata"].get("finalizers", []))
     message = f"the service is being deleted; finalizers that keep it: {held}"
-    traffic = traffic_available(spec, observed, observed.traffic)
+    # No request starts an engine any more.
+    kept_up = replace(spec, scaling=replace(spec.scaling, min_replicas=1))
+    traffic = traffic_available(kept_up, observed, observed.traffic, observed.stored_total)
     ready = Condition("Ready", "False", TERMINATING, message)
     if traffic.status == "True":
         ready = Condition("Ready", "True", "Ready", "the service answers requests")

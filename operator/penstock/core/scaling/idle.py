@@ -34,6 +34,14 @@ class GatewayDemand:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterWork:
+    """Work on the adapters of a service for which its engines are needed, though no request waits."""
+
+    is_rolling_out: bool = False
+    is_loading: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class IdleInputs:
     """What a decision about zero depends on, at seen.now_s.
 

@@ -20,6 +20,8 @@ class ScalingReport:
     trail: tuple[tuple[str, int, str], ...]  # (step, replicas, note) of each step
     # Desired replicas by variant; empty without variants
     by_variant: Mapping[str, int] = field(default_factory=dict)
+    # How long a first replica takes, of a service that may be at zero; None of others
+    startup_s: int | None = None
 
     @property
     def unattainable(self) -> str | None:
@@ -41,4 +43,5 @@ class ScalingReport:
             at=scaling["lastScaleTime"],
             trail=tuple((e["step"], e["replicas"], e["note"]) for e in scaling.get("trail", [])),
             by_variant={v["name"]: v["replicas"] for v in scaling.get("variants", [])},
+            startup_s=scaling.get("startupSeconds"),
         )

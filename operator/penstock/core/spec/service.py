@@ -56,6 +56,9 @@ class ScalingSpec:
     queue_length_target: int = 4  # waiting requests per replica
     scale_down_delay_s: float = 60.0
     objectives: Objectives | None = None  # without them it scales by KV-cache use
+    # Time without requests after which a service with min_replicas 0 has no replica. It is a few start-ups of
+    # most engines: a shorter one starts engines again and again for people who pause.
+    idle_after_s: float = 300.0
     quota_priority: int = 0  # services with a higher one get scarce accelerators first
 
 

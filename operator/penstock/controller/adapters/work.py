@@ -1,0 +1,17 @@
+"""Work on the adapters of a service for which its engines are needed, though no request waits."""
+
+from penstock.clients.kubernetes.informer import Key
+from penstock.controller.adapters.placer import AdapterPlacer
+from penstock.core.scaling.idle import AdapterWork
+
+
+def adapter_work(placer: AdapterPlacer, service: Key) -> AdapterWork:
+    """The work on the adapters of a service, as of the last pass of the placement loop."""
+    known = placer.services.get(service)
+    copies = (
+        (copy for replica in known.replicas for copy in replica.copies.values()) if known else ()
+    )
+    return AdapterWork(
+        is_rolling_out=any(each.service == service for each in placer.rollouts.running()),
+        is_loading=any(copy.state == "Loading" for copy in copies),
+    )

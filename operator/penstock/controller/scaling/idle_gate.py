@@ -1,0 +1,61 @@
+"""Decides about zero replicas: runs the rule of scale to zero, and holds its state by service."""
+
+from collections.abc import Callable, Collection
+
+from penstock.clients.kubernetes.informer import Key
+from penstock.controller.scaling.observer import Observer
+from penstock.controller.scaling.scale_targets import ScaleTarget
+from penstock.core.scaling.idle import AdapterWork, IdleDecision, IdleInputs, IdleRule, IdleState
+from penstock.core.scaling.learned.startup import StartUp
+from penstock.core.scaling.report import ScalingReport
+from penstock.core.scaling.signals import Observation
+
+NO_ADAPTER_WORK = AdapterWork()
+
+
+class IdleGate:
+    """Decides which services are at zero. adapter_work: returns that of a service."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        adapter_work: Callable[[Key], AdapterWork] = lambda _: NO_ADAPTER_WORK,
+    ) -> None:
+        self._observer = observer
+        self._adapter_work = adapter_work
+        self._states: dict[Key, IdleState] = {}
+
+    def prune(self, alive: Collection[Key]) -> None:
+        """Drop the state of all services that are not in `alive`."""
+        self._states = {key: state for key, state in self._states.items() if key in alive}
+
+    def startup_s(self, key: Key) -> int | None:
+        """Return how long a first replica of the service takes; None if it is never at zero."""
+        state = self._states.get(key)
+        return None if state is None else round(state.startup.expected_s)
+
+    def decide(
+        self, target: ScaleTarget, seen: Observation, last: ScalingReport | None
+    ) -> IdleDecision | None:
+        """Decide on one service; None if it is never at zero. last: the last decision, perhaps stored."""
+        key, scaling = target.service.key, target.service.scaling
+        if scaling.min_replicas:
+            self._states.pop(key, None)
+            return None
+        work = self._adapter_work(key)
+        inputs = IdleInputs(
+            seen,
+            self._observer.demand(key),
+            is_rolling_out=target.is_rolling_out or work.is_rolling_out,
+            is_loading=work.is_loading,
+        )
+        state = self._states.get(key) or _first_state(last)
+        decision, self._states[key] = IdleRule(scaling.idle_after_s).decide(inputs, state)
+        return decision
+
+
+def _first_state(last: ScalingReport | None) -> IdleState:
+    """The state of a new leader, which goes on with the start-up time that the status has."""
+    if last is None or last.startup_s is None:
+        return IdleState()
+    return IdleState(StartUp(float(last.startup_s)))

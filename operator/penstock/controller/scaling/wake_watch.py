@@ -1,0 +1,72 @@
+"""Polls gateways for requests that came for services at zero, and says so at once."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from penstock.clients.kubernetes.client import Object
+from penstock.clients.pods.wake_poll import WakePoll
+from penstock.controller.process.failures import Failures
+from penstock.controller.scaling.gateway_pods import GatewayPod, gateway_pods
+
+# Time between two looks at which gateways there are, in seconds.
+REFRESH_S = 1.0
+# Shortest time from one answer of a gateway to the next poll of it, in seconds: requests that come all the
+# time must not keep the operator busy.
+MIN_INTERVAL_S = 0.2
+# Time until the next poll of a gateway that does not answer, in seconds.
+RETRY_S = 2.0
+
+
+class WakeWatch:
+    """Keeps one poll open at each ready gateway.
+
+    gateways: the gateways' pods; None until they have been listed. called: called when a request came for a
+    service at zero.
+    """
+
+    def __init__(
+        self,
+        gateways: Callable[[], Iterable[Object] | None],
+        called: Callable[[], None],
+        failures: Failures,
+    ) -> None:
+        self._poll = WakePoll()
+        self._gateways = gateways
+        self._called = called
+        self._failures = failures
+
+    async def run(self) -> None:
+        """Poll all gateways until cancelled."""
+        polls: dict[GatewayPod, asyncio.Task[None]] = {}
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    with self._failures.isolate_pass("scaler"):
+                        self._follow_ready(polls, group)
+                    await asyncio.sleep(REFRESH_S)
+        finally:
+            await self._poll.close()
+
+    def _follow_ready(
+        self, polls: dict[GatewayPod, asyncio.Task[None]], group: asyncio.TaskGroup
+    ) -> None:
+        """Start to poll gateways that became ready, and stop to poll those that are not any more."""
+        ready = {pod for pod in gateway_pods(self._gateways() or ()) if pod.is_ready}
+        for pod in polls.keys() - ready:
+            polls.pop(pod).cancel()
+        for pod in ready - polls.keys():
+            polls[pod] = group.create_task(self._follow(pod.address))
+
+    async def _follow(self, address: str) -> None:
+        """Poll one gateway until cancelled."""
+        token = ""
+        while True:
+            answer = await self._poll.wait(address, token)
+            if answer is None:
+                await asyncio.sleep(RETRY_S)
+                continue
+            # The first answer only tells where the gateway's calls stand: the next tick reads its requests.
+            if token not in ("", answer):
+                self._called()
+            token = answer
+            await asyncio.sleep(MIN_INTERVAL_S)

@@ -1,0 +1,170 @@
+"""Scale to zero in the operator's loop: it falls asleep, wakes at once, and goes on after a new leader."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.controller.scaling.conftest import KEY, SERVICE, SPEC
+
+from penstock.clients.pods.wake_poll import PATH
+from penstock.controller.scaling import wake_watch
+from penstock.controller.scaling.idle_gate import IdleGate
+from penstock.controller.scaling.scale_targets import ScaleTarget
+from penstock.controller.scaling.wake_watch import WakeWatch
+from penstock.core.observed.gateway_report import VERSION, GatewayReport, demand_of
+from penstock.core.scaling.idle import AdapterWork, GatewayDemand
+from penstock.core.scaling.signals import Observation, PodView
+
+IDLE_S = 20.0
+
+
+@pytest.fixture
+async def drowsy(world):
+    """A service that may be at zero, whose engine is gone when it is at zero."""
+    scaling = replace(SPEC, min_replicas=0, idle_after_s=IDLE_S)
+
+    def targets():
+        report = world.report()
+        asked = 1 if report is None else report.desired
+        view = PodView("p", "Ready", 100.0, 107.0, None, "")
+        pods = ((view, world.engine_address),) if asked and world.has_engine else ()
+        service = replace(SERVICE, scaling=scaling)
+        return [ScaleTarget(service, asked, pods, world.reported, is_rolling_out=world.is_rolling)]
+
+    world.is_rolling = False
+    world.targets = targets
+    world.engine.metrics = idle(world.engine.metrics)
+    world.begin_anew()
+    world.add_gateway(world.gateway_port, "gateway-a")
+    return world
+
+
+def idle(metrics):
+    return lambda path: metrics(path).replace("requests_running 1", "requests_running 0")
+
+
+async def sleep(world):
+    await world.tick(int(IDLE_S / 2) + 1)
+    assert world.report().reason_code == "ScaledToZero"
+
+
+async def test_it_falls_asleep_and_a_request_wakes_it(drowsy):
+    await drowsy.tick(int(IDLE_S / 2))
+    assert drowsy.report().desired == 1
+    await drowsy.tick()
+    report = drowsy.report()
+    assert (report.desired, report.valid, report.startup_s) == (0, True, 7)
+    assert report.reason.startswith("no request came for 20 s; the next request waits about 7 s")
+    await drowsy.tick(5)
+    assert drowsy.report() is report
+
+    drowsy.gateway.arrivals += 1
+    await drowsy.tick()
+    report = drowsy.report()
+    assert (report.desired, report.reason_code, report.valid) == (1, "ScaleUp", True)
+    assert report.reason == "a request came; an engine is expected in 7 s"
+
+
+async def test_a_gateway_that_does_not_answer_keeps_it_awake(drowsy):
+    arrivals, drowsy.gateway.arrivals = drowsy.gateway.arrivals, None
+    await drowsy.tick(30)
+    assert drowsy.report().desired == 1
+    drowsy.gateway.arrivals = arrivals
+    await drowsy.tick(2)
+    assert drowsy.report().desired == 0
+
+
+async def test_a_rollout_and_adapters_keep_it_awake_and_wake_it(drowsy):
+    drowsy.is_rolling = True
+    await drowsy.tick(30)
+    assert drowsy.report().desired == 1
+    drowsy.is_rolling = False
+    await sleep(drowsy)
+    drowsy.is_rolling = True
+    await drowsy.tick()
+    assert drowsy.report().desired == 1
+
+
+async def test_a_new_leader_goes_on_at_zero_with_the_start_up_time_of_the_status(drowsy):
+    await sleep(drowsy)
+    drowsy.reported = drowsy.report()
+    drowsy.begin_anew()
+    drowsy.changed.clear()
+    await drowsy.tick(3)
+    assert drowsy.changed == []
+    drowsy.gateway.arrivals += 1
+    await drowsy.tick()
+    assert drowsy.report().reason == "a request came; an engine is expected in 7 s"
+
+
+def test_work_on_adapters_is_work(drowsy):
+    seen = AdapterWork(is_rolling_out=True), AdapterWork(is_loading=True)
+    target = drowsy.targets()[0]
+    for work, reason in zip(
+        seen, ("a revision is rolled out", "an engine loads an adapter"), strict=True
+    ):
+        gate = IdleGate(drowsy.scaler._observer, lambda _, work=work: work)
+        decision = gate.decide(target, observation(drowsy), None)
+        assert decision is not None
+        assert decision.reason == reason
+        assert gate.startup_s(KEY) == 120
+
+
+def observation(world):
+    return Observation(world.now_s, (), 1)
+
+
+def test_a_service_with_a_minimum_is_never_at_zero(world):
+    gate = IdleGate(world.scaler._observer)
+    assert gate.decide(world.targets()[0], observation(world), None) is None
+    assert gate.startup_s(KEY) is None
+
+
+def test_demand_at_a_gateway_that_does_not_know_the_service():
+    assert demand_of(GatewayReport(VERSION, 5.0, {}), "default/chat") == GatewayDemand(5.0, 0, 0)
+
+
+async def test_the_loop_ticks_at_once_when_it_is_called(world, monkeypatch):
+    ticks = asyncio.Queue()
+
+    async def tick():
+        ticks.put_nowait("ticked")
+
+    monkeypatch.setattr("penstock.controller.scaling.scaler.TICK_S", 3600.0)
+    monkeypatch.setattr("penstock.controller.scaling.scaler.MIN_TICK_S", 0.0)
+    monkeypatch.setattr(world.scaler, "tick", tick)
+    running = asyncio.create_task(world.scaler.run())
+    async with asyncio.timeout(10):
+        await ticks.get()
+        world.scaler.wake()
+        await ticks.get()
+    running.cancel()
+
+
+async def test_gateways_are_polled_while_they_are_ready(world, monkeypatch):
+    """Each new token is a call, but for the first one of a gateway."""
+    for name in ("REFRESH_S", "MIN_INTERVAL_S", "RETRY_S"):
+        monkeypatch.setattr(wake_watch, name, 0.01)
+    tokens, asked, calls = iter(["a-0", "a-1", "a-1", "b-0"]), asyncio.Queue(), []
+
+    def answer(path):
+        asked.put_nowait(path)
+        return next(tokens, "b-0")
+
+    world.gateway.feed = answer
+    world.add_gateway(world.gateway_port, "gateway-a")
+    watch = WakeWatch(
+        lambda: world.gateways, lambda: calls.append("called"), world.scaler._failures
+    )
+    running = asyncio.create_task(watch.run())
+    async with asyncio.timeout(10):
+        paths = [await asked.get() for _ in range(6)]
+    assert paths[:4] == [f"{PATH}?token={token}" for token in ("", "a-0", "a-1", "a-1")]
+    assert calls == ["called", "called"]
+    world.gateways[0]["status"]["conditions"][0]["status"] = "False"
+    await asyncio.sleep(0.1)
+    while not asked.empty():
+        asked.get_nowait()
+    await asyncio.sleep(0.1)
+    assert asked.empty()
+    running.cancel()
