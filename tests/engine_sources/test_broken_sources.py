@@ -214,7 +214,7 @@ def test_a_volume_that_fills_up_meanwhile_is_a_reason(
     with small_volume(tmp_path / "small", "2m"):
         with pytest.raises(FetchError, match="GiB more"):
             fetch(f"hf://{NAME}", into="small/model", cache=None)
-        # Others write to it after the check.
+        # The check passes, as if another process wrote to the volume after it.
         with pytest.raises(FetchError, match="NoSpace: the volume is full"):
             fetch(
                 f"hf://{NAME}",

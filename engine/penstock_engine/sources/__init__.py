@@ -1,1 +1,1 @@
-"""Fetches models from the hub, registries and web servers into a folder or a shared cache."""
+"""Fetches models from the hub, object stores, registries and web servers into a folder or a shared cache."""

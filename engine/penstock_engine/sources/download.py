@@ -18,7 +18,7 @@ from penstock_engine.sources.transfer_rate import TransferRate
 
 # Progress after which attempts are counted anew: a connection that breaks now and then goes on.
 PROGRESS_BYTES = 1 << 20
-# Of the same file: one more than a proxy that damaged it once would need.
+# Downloads of a file with a wrong digest: a proxy may damage it once.
 MAX_DOWNLOADS = 2
 
 

@@ -1,1 +1,1 @@
-"""Protocols of sources: the hub, registries and web servers."""
+"""Protocols of sources: the hub, object stores, registries and web servers."""

@@ -4,6 +4,7 @@ from penstock_engine.contract.model_source import ModelSource
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.protocols.hub import Hub
+from penstock_engine.sources.protocols.object_store import ObjectStore
 from penstock_engine.sources.protocols.registry import Registry
 from penstock_engine.sources.protocols.source import Source
 from penstock_engine.sources.protocols.web import Web
@@ -14,6 +15,8 @@ def open_source(source: ModelSource, limits: FetchLimits) -> Source:
     match source.scheme:
         case "hf":
             return Hub(source, limits)
+        case "s3" | "gs" | "az":
+            return ObjectStore(source, limits)
         case "oci":
             return Registry(source, limits)
         case "https":

@@ -1,4 +1,4 @@
-"""Credentials of an OCI registry: from Docker's configuration file, and the tokens that it is asked for."""
+"""Credentials of an OCI registry: of Docker's configuration file, and the tokens given for them."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from urllib.parse import urlencode, urlsplit
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.protocols.http_client import HttpClient
 
-# Of a folder with config.json, such as a mounted Secret of type kubernetes.io/dockerconfigjson.
+# Names a folder with config.json, such as a mounted Secret of type kubernetes.io/dockerconfigjson.
 FOLDER = "DOCKER_CONFIG"
 FILES = ("config.json", ".dockerconfigjson")
 PARAMETER = re.compile(r'(\w+)="([^"]*)"')
@@ -40,7 +40,7 @@ def basic_authorization(host: str) -> str | None:
 
 
 def authorization(client: HttpClient, host: str, challenge: str) -> str:
-    """The header that a registry asks for. Raises FetchError.
+    """The Authorization header that a registry requires. Raises FetchError.
 
     challenge: its WWW-Authenticate header. A token is asked for with the user's credentials, or without.
     """

@@ -1,4 +1,4 @@
-"""What a kind of source has to do: list its files at one revision, and read parts of them."""
+"""Interface of the kinds of sources: listing files at one revision, and reading parts of them."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager

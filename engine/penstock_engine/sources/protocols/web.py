@@ -19,7 +19,7 @@ from penstock_engine.sources.selection import select
 SECRET = "NETRC"  # noqa: S105 - the variable's name, as curl has it
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 LISTS = ("sha256sums", "sha256sums.txt", ".sha256")
-# As `sha256sum` prints it: * for binary mode.
+# A line of `sha256sum`, with * in binary mode.
 LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 

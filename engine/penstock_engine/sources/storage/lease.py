@@ -162,7 +162,7 @@ def _probe(folder: Path) -> Path:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """What the holder has written; empty if it has not written yet. Raises OSError."""
+    """The content of a lease; empty if its holder has not written it yet. Raises OSError."""
     try:
         content = json.loads(path.read_bytes())
     except ValueError:

@@ -14,7 +14,7 @@ from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.selection import SELECTION_VERSION
 
 MARKER_NAME = ".penstock-model.json"
-# Of a file system without hard links, between two of them, or of a file with too many.
+# A file system has no hard links, the place is on another one, or the file has too many.
 NO_HARD_LINK = (
     errno.EXDEV,
     errno.EPERM,

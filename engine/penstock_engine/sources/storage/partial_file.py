@@ -69,7 +69,7 @@ class PartialFile:
             first, *rest = self._journal_path.read_text().split("\n")
         except (OSError, ValueError):
             return set()
-        # What follows the last line break was not written to its end.
+        # Text after the last line break was not written to its end.
         numbers = {int(line) for line in rest[:-1] if line.isdecimal()}
         return numbers & set(range(len(self._parts))) if first == self._header else set()
 
@@ -90,7 +90,7 @@ class PartialFile:
     def finish(self, part: Part) -> None:
         """Enter a part in the journal. Raises OSError."""
         if self._file.digest is None:
-            # Nothing would notice a part that a crash of the machine has taken from the file alone.
+            # Without a digest, a part that a crash of the machine lost would stay unnoticed.
             os.fdatasync(self._descriptor)
         self._journal.write(f"{part.index}\n")
         self._journal.flush()

@@ -110,7 +110,7 @@ class Store:
         os.replace(temporary, path)
 
     def last_revision(self, source: ModelSource) -> ModelSource | None:
-        """What a URI meant when it was fetched last; None if it never was."""
+        """The revision that a URI meant when it was fetched last; None if it never was."""
         try:
             content = json.loads(self._revision_path(source).read_bytes())
             return parse_model_source(content["resolved_uri"])
