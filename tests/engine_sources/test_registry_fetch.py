@@ -161,12 +161,28 @@ def test_a_registry_gets_the_token_that_it_asks_for(
 def test_a_token_that_ends_meanwhile_is_renewed(
     fetch: Fetch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with GuardedRegistry(model_files()) as server:
+    with GuardedRegistry(model_files(1000)) as server:
         host = server.url.removeprefix("http://")
         sign_in(tmp_path / "docker", host, "secret", monkeypatch)
         server.faults.add(Fault("status", "/blobs/", times=1, status=401))
         assert fetch(f"oci://{host}/models/llama:v1").num_files == 3
         assert len(server.paths("/token")) == 2
+
+
+def test_a_registry_need_not_have_range_requests(
+    fetch: Fetch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = model_files()
+    with GuardedRegistry(files) as server:
+        host = server.url.removeprefix("http://")
+        sign_in(tmp_path / "docker", host, "secret", monkeypatch)
+        server.faults.add(
+            Fault("whole", "/blobs/", times=1),  # the request that finds it out
+            Fault("truncate", "/blobs/", times=1),
+            Fault("whole", "/blobs/"),
+        )
+        fetch(f"oci://{host}/models/llama:v1")
+        assert content(tmp_path / "model") == wanted(files)
 
 
 @pytest.mark.parametrize("password", ["wrong", None])

@@ -47,7 +47,7 @@ class ObjectStore:
         options: Any = {
             "connect_timeout": timedelta(seconds=self._limits.connect_timeout_s),
             "read_timeout": timedelta(seconds=self._limits.read_timeout_s),
-            # Of a whole request: the rate is checked chunk by chunk.
+            # For a whole request: the rate is checked chunk by chunk.
             "timeout": timedelta(seconds=self._limits.deadline_s),
             "allow_http": self._endpoint.startswith("http://"),
         }

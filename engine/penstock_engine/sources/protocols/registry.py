@@ -57,6 +57,8 @@ class Registry:
             layers = [_layer(each, f"{self._url}/blobs/") for each in manifest["layers"]]
         except (LookupError, TypeError, ValueError) as error:
             raise self._not_a_manifest() from error
+        if not self._has_ranges([file for file, _ in layers]):
+            layers = [(replace(file, has_ranges=False), is_archive) for file, is_archive in layers]
         files = tuple(file for file, is_archive in layers if not is_archive)
         # Layers of an image are its files in the order of their changes; a later one replaces earlier ones.
         archives = tuple(file for file, is_archive in layers if is_archive)
@@ -79,6 +81,15 @@ class Registry:
         if not isinstance(manifest, dict):
             raise self._not_a_manifest()
         return digest, manifest
+
+    def _has_ranges(self, files: list[SourceFile]) -> bool:
+        """Whether parts of layers can be read, which registries need not offer. Raises FetchError."""
+        largest = max(files, key=lambda file: file.size_bytes, default=None)
+        if largest is None or largest.size_bytes <= self._limits.part_bytes:
+            return True  # all are read at once
+        headers = self._headers({"Range": "bytes=0-0"})
+        with self._client.get(largest.location, headers, (200, 206)) as response:
+            return bool(response.status_code == 206)
 
     def _not_a_manifest(self) -> FetchError:
         return FetchError(
