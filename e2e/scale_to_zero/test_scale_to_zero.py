@@ -76,9 +76,10 @@ async def ask(client: aiohttp.ClientSession, url: str) -> tuple[int, str]:
         return got.status, await got.text()
 
 
-async def is_held(client: aiohttp.ClientSession, port: int) -> bool:
-    """Whether the gateway with this management port holds a request of the service."""
-    async with client.get(f"http://127.0.0.1:{port}/penstock/feed") as got:
+async def is_held_by_second(client: aiohttp.ClientSession, stage: Stage) -> bool:
+    """Whether the second gateway holds a request of the service."""
+    url = f"http://{stage.cluster.address}:{MANAGEMENT_PORT}/penstock/feed"
+    async with client.get(url) as got:
         services = json.loads(await got.text())["services"]
     return bool(services[f"default/{NAME}"]["queued"])
 
@@ -114,7 +115,7 @@ async def test_requests_wake_a_service_and_none_is_lost(
         await stage.wait_for_engines(NAME, 0, within_s=60)
         lost = asyncio.create_task(ask(client, gateways[1]))
         await poll_until(
-            lambda: is_held(client, MANAGEMENT_PORT),
+            lambda: is_held_by_second(client, stage),
             within_s=20,
             what="the second gateway holds it",
         )

@@ -25,7 +25,7 @@ MEANINGS: Mapping[str, str] = {
     "SpecValid": "The spec can be served.",
     "ModelReady": "The model of the revision that is rolled out, else of the stable one, passed its check.",
     "WorkloadReady": "That revision has the engine pods that it needs.",
-    "TrafficAvailable": "A revision with traffic has a ready engine.",
+    "TrafficAvailable": "A revision with traffic has a ready engine, or a request starts one.",
     "RolledOut": (
         "The spec's revision receives all traffic, and no other has engine pods, but for pods that do not "
         "end in their grace period. Wait for this one after a deployment."
