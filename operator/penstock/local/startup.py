@@ -83,6 +83,8 @@ def start(
         name: partial(_node_is_ready, cluster, node)
         for name, node in node_components(cluster).items()
     }
+    if cluster.node == "kubelet":
+        ready |= {name: partial(_listens, address, port) for name, port in addons.PORTS.items()}
     started: dict[str, psutil.Process] = {}
     for component, command in commands.items():
         if component not in wanted:
@@ -99,7 +101,7 @@ def start(
         if component == "apiserver" and cluster.node == "kubelet":
             nodes.apply_objects(cluster, binaries["kubectl"])
     say("waiting for the node")
-    for component in ("controller-manager", *node_components(cluster)):
+    for component in ready:
         if component in started:
             _wait(cluster, started[component], component, ready[component])
 
@@ -159,7 +161,7 @@ def _has_default_account(cluster: Cluster) -> bool:
 
 def components_of(cluster: Cluster) -> tuple[str, ...]:
     """Names of all components of a cluster."""
-    further = addons.COMPONENTS if cluster.node == "kubelet" else ()
+    further = addons.PORTS if cluster.node == "kubelet" else ()
     return (*CONTROL_PLANE, *node_components(cluster), *further)
 
 

@@ -13,12 +13,13 @@ NAMESPACE = "kube-system"
 DNS_PORT = 53
 METRICS_PORT = 4443
 METRICS_SERVER_HOST = f"{METRICS_SERVER}.{NAMESPACE}.svc"
-COMPONENTS = (COREDNS, METRICS_SERVER)
+# Programs, with the port of each at the cluster's address.
+PORTS = {COREDNS: DNS_PORT, METRICS_SERVER: METRICS_PORT}
 
 
 def files(cluster: Cluster) -> dict[str, str]:
     """Build the files of the programs: paths below the cluster's folder, and their text."""
-    configs = {f"{user}.kubeconfig": client_kubeconfig(cluster, user) for user in COMPONENTS}
+    configs = {f"{user}.kubeconfig": client_kubeconfig(cluster, user) for user in PORTS}
     return {"Corefile": _corefile(cluster)} | configs
 
 
@@ -99,7 +100,7 @@ def _corefile(cluster: Cluster) -> str:
     bind {cluster.address}
     errors
     kubernetes {CLUSTER_DOMAIN} in-addr.arpa {{
-        kubeconfig {cluster.folder}/{COREDNS}.kubeconfig local
+        kubeconfig {cluster.folder}/{COREDNS}.kubeconfig
         pods insecure
     }}
     cache 30
