@@ -1,4 +1,4 @@
-"""What a client whose request is no longer held is told."""
+"""Answers to clients whose requests are no longer held."""
 
 import pytest
 

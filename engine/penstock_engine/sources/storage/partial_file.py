@@ -90,7 +90,7 @@ class PartialFile:
     def finish(self, part: Part) -> None:
         """Enter a part in the journal. Raises OSError."""
         if self._file.digest is None:
-            # Without a digest, a part that a crash of the machine lost would stay unnoticed.
+            # Without a digest, nothing else notices a part that was lost in a crash of the machine.
             os.fdatasync(self._descriptor)
         self._journal.write(f"{part.index}\n")
         self._journal.flush()

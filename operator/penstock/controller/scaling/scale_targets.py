@@ -75,7 +75,7 @@ def _target(
         if deployment.side in sides and deployment.variant in spec.placed:
             requested[deployment.variant] += deployment.replicas
     serving = [pod for pod in engines if pod.role == SERVE and not pod.is_over]
-    # A service at zero has traffic shares, by which it is told from one that has never served.
+    # A service at zero has traffic shares; one that has never served has none.
     may_wake = bool(sides) and not spec.scaling.min_replicas
     is_scaled = (requested.total() > 0 or may_wake) and spec.scaling.mode != "External"
     scaled = [pod for pod in serving if is_scaled and pod.side in sides]

@@ -1,4 +1,4 @@
-"""How long a request of a service at zero is held, and what a client whose hold is over is told."""
+"""Decides how long a request of a service at zero is held, and what its client is told then."""
 
 import math
 

@@ -43,7 +43,7 @@ class AdapterWork:
 
 @dataclass(frozen=True, slots=True)
 class IdleInputs:
-    """What a decision about zero depends on, at seen.now_s.
+    """The inputs of a decision about zero, at seen.now_s.
 
     gateways: by pod; None is a ready gateway that did not report. is_rolling_out: whether a revision of the
     service or of one of its adapters is rolled out. is_loading: whether an engine loads an adapter.
@@ -70,7 +70,7 @@ class IdleDecision:
 
 @dataclass(frozen=True, slots=True)
 class IdleState:
-    """What the rule remembers of a service.
+    """The rule's memory of a service.
 
     busy_s: when it was busy last; None before the first decision. gateways: the last report of each.
     """

@@ -17,7 +17,7 @@ CLIENT_LEFT_STATUS = 499
 # Time limit for sending the last event of a stream to a client that does not read.
 LAST_EVENT_TIMEOUT_S = 5.0
 
-# Of a stream that begins before an engine has the request. Proxies must not wait for more of it.
+# Headers of a stream that begins before an engine has the request. Proxies must not buffer it.
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),

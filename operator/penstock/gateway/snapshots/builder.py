@@ -225,7 +225,7 @@ def _is_scaled_to_zero(status: Object) -> bool:
 
 
 def _wakes_in_s(spec: Object, status: Object) -> float | None:
-    """How long the first engine of a service at zero takes; None for one that no request wakes."""
+    """Return the start-up time of the first engine of a service at zero; None if no request wakes it."""
     scaling = spec.get("scaling") or {}
     if scaling.get("minReplicas", 1) or scaling.get("mode", "Active") != "Active":
         return None

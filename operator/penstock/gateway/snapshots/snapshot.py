@@ -47,7 +47,7 @@ class Service:
     # Reason in one word why no revision can serve before the spec is changed; empty if one may
     stalled: str = ""
     is_scaled_to_zero: bool = False  # whether no engine is wanted
-    # How long its first engine takes, if a request starts one; None if none does
+    # Start-up time of its first engine; None if no request starts one
     wakes_in_s: float | None = None
     # LoRA engines by pod; empty if the service has no adapter
     lora_engines: Mapping[str, LoraEngine] = field(default_factory=dict)
