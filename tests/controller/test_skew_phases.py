@@ -39,7 +39,9 @@ PHASES = {
         {"scaling": {"mode": "External"}, "replicas": 1},
         (("Stable", CHANGED), ("Replacing", {"replicas": 2}), ("Replacing", "abort")),
     ),
-    "Stopping": ({"rollout": {"strategy": "Recreate"}}, (("Stable", HELD), ("Stable", CHANGED))),
+    "Stopping": (
+        {"rollout": {"strategy": "Recreate"}, **PATIENT}, (("Stable", HELD), ("Stable", CHANGED)),
+    ),
     "Discarding": (
         {"rollout": MANUAL, **PATIENT}, (("Stable", CHANGED), ("Waiting", HELD), ("Waiting", "abort")),
     ),
