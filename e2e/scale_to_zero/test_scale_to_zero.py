@@ -18,7 +18,7 @@ from penstock.local.record import GATEWAY_MANAGEMENT_PORT, GATEWAY_PORT
 ROOT = Path(__file__).parents[2]
 NAME, SECOND = "sleeper", f"{GATEWAY}-second"
 CYCLES, CLIENTS = 3, 6
-# Of the second gateway, which shares the node's address with the first.
+# The second gateway shares the node's address with the first, so its ports differ.
 PORT, MANAGEMENT_PORT = GATEWAY_PORT + 1, GATEWAY_MANAGEMENT_PORT + 1
 BODY = {
     "model": NAME,

@@ -206,7 +206,7 @@ def small_volume(folder: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", folder], check=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system")
 def test_a_volume_that_fills_up_meanwhile_is_a_reason(
     hub: HubServer, fetch: Fetch, tmp_path: Path
 ) -> None:
@@ -225,7 +225,7 @@ def test_a_volume_that_fills_up_meanwhile_is_a_reason(
         assert read_manifest(tmp_path / "small/model") is None
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system")
 def test_a_folder_that_is_mounted_read_only_is_a_reason(
     hub: HubServer, fetch: Fetch, tmp_path: Path
 ) -> None:
@@ -236,7 +236,7 @@ def test_a_folder_that_is_mounted_read_only_is_a_reason(
             fetch(f"hf://{NAME}", into="small/model", cache=None)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system")
 def test_a_cache_on_another_volume_is_linked_to(
     hub: HubServer, fetch: Fetch, tmp_path: Path
 ) -> None:

@@ -101,7 +101,7 @@ def test_the_password_of_a_file_is_sent(
 
 
 def bomb() -> bytes:
-    """An archive of zeros, a thousand times as large as it is packed."""
+    """Return a compressed archive whose content is a thousand times as large."""
     return tar_of({"config.json": b"{}", "model.safetensors": bytes(40 << 20)})
 
 

@@ -24,7 +24,7 @@ class SourceFile:
     name: str  # relative to the model's folder, with slashes
     size_bytes: int
     blob: str  # its key in the store: the same for the same content, or for the same version of an object
-    digest: Digest | None  # None: the source has none to compare; its size and version count
+    digest: Digest | None  # a source without digests has its files compared by size and version
     location: str  # where the source reads it: a URL, or the key of an object
     version: str | None = None  # etag that a read has to match; None: the location is the version
     has_ranges: bool = True  # whether parts of it can be read

@@ -38,7 +38,7 @@ def ready(reading: object = None, *, running: int = 0, waiting: int = 0) -> PodV
     return PodView("chat-0", "Ready", 100.0, 142.0, load if reading is None else reading)  # type: ignore[arg-type]
 
 
-def seen(*pods: PodView, provisioned: int = 1) -> Observation:
+def observation(*pods: PodView, provisioned: int = 1) -> Observation:
     return Observation(NOW_S, pods, provisioned)
 
 
@@ -46,8 +46,8 @@ def decide(inputs: IdleInputs, state: IdleState = BUSY_SINCE_LONG) -> IdleDecisi
     return RULE.decide(inputs, state)[0]
 
 
-AWAKE = IdleInputs(seen(ready()), {"gw-0": QUIET})
-AT_ZERO = IdleInputs(seen(provisioned=0), {"gw-0": QUIET})
+AWAKE = IdleInputs(observation(ready()), {"gw-0": QUIET})
+AT_ZERO = IdleInputs(observation(provisioned=0), {"gw-0": QUIET})
 STARTING = PodView("chat-1", "Starting", NOW_S - 10, None, None)
 
 
@@ -66,17 +66,20 @@ STARTING = PodView("chat-1", "Starting", NOW_S - 10, None, None)
         (replace(AWAKE, gateways={}), "Keep", "no gateway reports"),
         (replace(AWAKE, is_rolling_out=True), "Keep", "a revision is rolled out"),
         (replace(AWAKE, is_loading=True), "Keep", "an engine loads an adapter"),
-        (replace(AWAKE, seen=seen(ready(running=2))), "Keep", "engines have 2 requests"),
-        (replace(AWAKE, seen=seen(ready(waiting=1))), "Keep", "engines have 1 request"),
+        (replace(AWAKE, seen=observation(ready(running=2))), "Keep", "engines have 2 requests"),
+        (replace(AWAKE, seen=observation(ready(waiting=1))), "Keep", "engines have 1 request"),
         (
-            replace(AWAKE, seen=seen(ready(Missing("chat-0", "ReadTimeout")))),
+            replace(AWAKE, seen=observation(ready(Missing("chat-0", "ReadTimeout")))),
             "Keep",
             "the engine chat-0 does not report (ReadTimeout)",
         ),
-        (replace(AWAKE, seen=seen(STARTING)), "Keep", "an engine is starting"),
+        (replace(AWAKE, seen=observation(STARTING)), "Keep", "an engine is starting"),
         # A pod that has found no node for longer than any start-up takes holds nothing back.
         (
-            replace(AWAKE, seen=seen(replace(STARTING, created_s=NOW_S - 2 * PROGRESS_DEADLINE_S))),
+            replace(
+                AWAKE,
+                seen=observation(replace(STARTING, created_s=NOW_S - 2 * PROGRESS_DEADLINE_S)),
+            ),
             "ScaleToZero",
             "no request came for 300 s",
         ),
@@ -89,7 +92,7 @@ STARTING = PodView("chat-1", "Starting", NOW_S - 10, None, None)
         ),
         # A request that was refused and comes again later wakes the service too.
         (replace(AT_ZERO, gateways={"gw-0": replace(QUIET, arrivals=8)}), "Wake", "a request came"),
-        # One gateway is enough to wake it, whatever the others do.
+        # The request at one gateway wakes the service, though another gateway does not report.
         (
             replace(AT_ZERO, gateways={"gw-0": None, "gw-1": GatewayDemand(9.0, 1, 1)}),
             "Wake",
@@ -108,7 +111,7 @@ def test_action_and_reason(inputs: IdleInputs, action: IdleAction, reason: str) 
 def test_a_new_operator_waits_for_the_whole_idle_time() -> None:
     first, state = RULE.decide(AWAKE, IdleState())
     assert (first.action, first.reason) == ("Keep", "requests are watched from now on")
-    later = replace(AWAKE, seen=replace(seen(ready()), now_s=NOW_S + 299.0))
+    later = replace(AWAKE, seen=replace(observation(ready()), now_s=NOW_S + 299.0))
     later = replace(later, seen=replace(later.seen, pods=()))
     assert RULE.decide(later, state)[0].reason == "idle for 299 of 300 s"
     due = replace(later, seen=replace(later.seen, now_s=NOW_S + 300.0))
@@ -221,14 +224,14 @@ def by_objectives(idle: IdleDecision, at: Observation) -> Decision:
 def test_each_rule_obeys_the_decision_about_zero(rule: object) -> None:
     assert callable(rule)
     sleeping = IdleDecision("ScaleToZero", "no request came for 300 s", 42)
-    decision = rule(sleeping, seen(ready()))
+    decision = rule(sleeping, observation(ready()))
     assert (decision.desired, decision.code) == (0, "ScaledToZero")
     assert (decision.reason, decision.valid) == (sleeping.reason, True)
     assert [(e.step, e.replicas) for e in decision.trail] == [("idle", 0)]
-    woken = rule(IdleDecision("Wake", "1 request waits or runs", 42), seen(provisioned=0))
+    woken = rule(IdleDecision("Wake", "1 request waits or runs", 42), observation(provisioned=0))
     assert (woken.desired, woken.code, woken.valid) == (1, "ScaleUp", True)
     assert woken.reason == "1 request waits or runs"
-    kept = rule(IdleDecision("Keep", "idle for 10 of 300 s", 42), seen(ready()))
+    kept = rule(IdleDecision("Keep", "idle for 10 of 300 s", 42), observation(ready()))
     assert (kept.desired, kept.trail[-1].note) == (1, "idle for 10 of 300 s")
 
 
@@ -241,7 +244,7 @@ def test_bounds_without_scale_to_zero_are_those_of_the_spec() -> None:
 def test_a_request_is_what_would_change_the_number_at_zero() -> None:
     bounds = Bounds.of(SCALING, IdleDecision("StayAtZero", "no request waits", 42))
     rule = KvRule(0.75, 4, 60.0)
-    settings, at = KvSettings(rule, bounds), seen(provisioned=0)
+    settings, at = KvSettings(rule, bounds), observation(provisioned=0)
     decision, _ = rule.decide(None, bounds, at, rule.initial())
     [change] = changes(KvTick(settings, rule.initial(), at, decision))
     assert (change.what, change.decision.desired) == ("a request", 1)

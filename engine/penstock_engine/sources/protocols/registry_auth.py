@@ -40,7 +40,7 @@ def basic_authorization(host: str) -> str | None:
 
 
 def authorization(client: HttpClient, host: str, challenge: str) -> str:
-    """Return the value of the Authorization header for a registry. Raises FetchError.
+    """Return the value of a request's Authorization header. Raises FetchError.
 
     challenge: its WWW-Authenticate header. A token is asked for with the user's credentials, or without.
     """

@@ -90,7 +90,7 @@ class PartialFile:
     def finish(self, part: Part) -> None:
         """Enter a part in the journal. Raises OSError."""
         if self._file.digest is None:
-            # Without a digest, nothing else notices a part that was lost in a crash of the machine.
+            # A crash of the machine may lose a part, which only a digest would show.
             os.fdatasync(self._descriptor)
         self._journal.write(f"{part.index}\n")
         self._journal.flush()

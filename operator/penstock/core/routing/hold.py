@@ -1,4 +1,4 @@
-"""Decides how long a request of a service at zero is held, and what its client is told then."""
+"""Time limit of requests that wait for the first engine of a service at zero, and their Retry-After."""
 
 import math
 

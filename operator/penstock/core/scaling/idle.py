@@ -11,13 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from penstock.core.scaling.learned.startup import StartUp, is_any_starting
+from penstock.core.scaling.learned.startup import PRIOR_STARTUP_S, StartUp, is_any_starting
 from penstock.core.scaling.signals import STALE_S, Observation
 
 IdleAction = Literal["Keep", "ScaleToZero", "StayAtZero", "Wake"]
-
-# Start-up time of a service before one of its pods has started, in seconds, as in the rule by objectives.
-PRIOR_STARTUP_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)

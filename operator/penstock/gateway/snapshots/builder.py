@@ -21,7 +21,7 @@ from penstock.core.observed.stored_status import mirror_of, side_of, stored_stat
 from penstock.core.reconcile.condition_types import SCALED_TO_ZERO
 from penstock.core.routing.affinity import affinity_of
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.core.scaling.idle import PRIOR_STARTUP_S
+from penstock.core.scaling.learned.startup import PRIOR_STARTUP_S
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
 from penstock.gateway.snapshots.adapter import Adapter

@@ -26,7 +26,7 @@ from penstock.core.scaling.delays import ScaleUpDelay
 from penstock.core.scaling.learned.capacity import EngineLimits, Mix
 from penstock.core.scaling.learned.footprint import Footprint
 from penstock.core.scaling.learned.iteration import Fit, IterationModel
-from penstock.core.scaling.learned.startup import StartUp, is_any_starting
+from penstock.core.scaling.learned.startup import PRIOR_STARTUP_S, StartUp, is_any_starting
 from penstock.core.scaling.learned.traffic import FIRST_OUTPUT, Traffic
 from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.rule import UNATTAINABLE, Bounds, Decision, TrailEntry
@@ -44,7 +44,7 @@ class ObjectivesRule:
 
     # Iteration time of an engine before it has reported, from `penstock calibrate` or a table
     prior: IterationModel
-    startup_s: float = 120.0  # start-up time of a pod until one has started
+    startup_s: float = PRIOR_STARTUP_S  # start-up time of a pod until one has started
     max_num_seqs: int = 256  # of an engine that does not report it
     # Limit of an output whose request sets none; it bounds what is assumed before any answer ended
     max_output_tokens: int | None = None

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from penstock.core.scaling.signals import Observation, PodView
 
+# Start-up time of a pod before one has started, in seconds.
+PRIOR_STARTUP_S = 120.0
 # Number of the last pods whose start-up times are kept.
 REMEMBERED = 32
 # Quantile of these times that is expected of the next pod. If it takes longer, requests wait for it.
