@@ -195,6 +195,16 @@ class AdapterStand:
             await asyncio.sleep(0.05)
         raise AssertionError(status)
 
+    async def until_instances(self, name: str, instances: list[Object], timeout_s: int = 15) -> None:
+        """Wait until the status of an adapter has these instances."""
+        found: list[Object] = []
+        for _ in range(timeout_s * 20):
+            found = (await self.get(name)).get("status", {}).get("instances", [])
+            if found == instances:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(found)
+
     async def until_true(self, holds: Callable[[], bool], timeout_s: int = 15) -> None:
         """Wait until a condition on the engines holds."""
         for _ in range(timeout_s * 20):

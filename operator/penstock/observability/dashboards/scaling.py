@@ -25,6 +25,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "ScaleUp": ("More replicas for the load", BLUE),
     "ScaleDownDelayed": ("Fewer would do: waits to be sure", GREY),
     "ScaleDown": ("One replica less", "purple"),
+    "ScaledToZero": ("No requests for idleAfter: no replicas", "#ffcb7d"),
     "Swap": ("Cheaper variants replace others", "#6ed0e0"),
     "AtMaximum": ("maxReplicas limits it", YELLOW),
     "Bounded": ("Bounds of the spec changed it", "#b877d9"),

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.scaling.by_objectives.arrivals import (
@@ -209,6 +209,7 @@ def test_rates_are_within_those_that_were_observed(observed: list[Observed]) -> 
 
 @settings(deadline=None)
 @given(observed=OBSERVED, factor=st.floats(0.1, 10.0))
+@example(observed=[(0, 0, 949), (0, 0, 2), (0, 1, 9)], factor=4.0)  # a prompt of no request
 def test_scaled_arrivals_have_scaled_rates(observed: list[Observed], factor: float) -> None:
     """The window is the same, as each change and its noise are scaled alike."""
     arrivals = arrivals_of([(100, 1000, PERIOD_S), *observed])

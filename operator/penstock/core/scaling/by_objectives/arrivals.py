@@ -131,7 +131,8 @@ class Arrivals:
     def _request_replica_s(self) -> float:
         """Mean time for which a request keeps one replica busy."""
         first, now = self.history[0], self.now
-        return (now.replica_s - first.replica_s) / max(1.0, now.requests - first.requests)
+        requests = now.requests - first.requests
+        return (now.replica_s - first.replica_s) / requests if requests > 0 else 0.0
 
     def _ago(self, age_s: float) -> Arrived:
         """The newest observation that is at least age_s old, without the last one; else the oldest."""
