@@ -110,7 +110,9 @@ async def test_a_refused_adapter_has_the_engines_reason_and_harms_no_other(
     loads, since_s = engine.calls.count(("load", SQL)), time.monotonic()
     await asyncio.sleep(3)
     waited_s = time.monotonic() - since_s
-    assert engine.calls.count(("load", SQL)) <= loads + 1 + waited_s / 5  # tries are 5 s apart or more
+    assert (
+        engine.calls.count(("load", SQL)) <= loads + 1 + waited_s / 5
+    )  # tries are 5 s apart or more
     await stand.until_event("sql", "Warning", "RankTooLarge")
     engine.refused.clear()
     await stand.change("sql", model={"uri": "pvc://adapters/sql-good"})

@@ -195,7 +195,9 @@ class AdapterStand:
             await asyncio.sleep(0.05)
         raise AssertionError(status)
 
-    async def until_instances(self, name: str, instances: list[Object], timeout_s: int = 15) -> None:
+    async def until_instances(
+        self, name: str, instances: list[Object], timeout_s: int = 15
+    ) -> None:
         """Wait until the status of an adapter has these instances."""
         found: list[Object] = []
         for _ in range(timeout_s * 20):
