@@ -32,6 +32,10 @@ def fetch(
     connections: Annotated[
         int, typer.Option(min=1, max=64, help="Number of parallel requests.")
     ] = DEFAULT_LIMITS.num_connections,
+    credentials: Annotated[
+        Path | None,
+        typer.Option(help="Folder with a file for each credential, such as a mounted Secret."),
+    ] = None,
     termination_log: Annotated[
         Path | None, typer.Option(help="File that the result is written to, too.")
     ] = None,
@@ -44,7 +48,7 @@ def fetch(
     limits = FetchLimits(
         deadline_s=deadline_seconds, num_connections=connections, cache_bytes=cache_limit_bytes
     )
-    report, exit_code = run_fetch(uri, into, cache, limits)
+    report, exit_code = run_fetch(uri, into, cache, limits, credentials)
     text = json.dumps(report)
     typer.echo(text)
     if termination_log is not None:

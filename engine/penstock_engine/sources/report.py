@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from penstock_engine.sources.credentials import apply_credentials
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.fetch import fetch_model
 from penstock_engine.sources.limits import FetchLimits
@@ -14,13 +15,19 @@ FETCHED, FAILED, FAILED_FOR_NOW = 0, 1, 75
 
 
 def run_fetch(
-    uri: str, into: Path, cache: Path | None, limits: FetchLimits
+    uri: str,
+    into: Path,
+    cache: Path | None,
+    limits: FetchLimits,
+    credentials: Path | None = None,
 ) -> tuple[dict[str, Any], int]:
     """Fetch a model. Returns the report and the exit code.
 
-    Readers of other versions read the report: entries may only be added.
+    credentials: folder with a file for each setting; None: they are in the environment. Readers of other
+    versions read the report: entries may only be added.
     """
     try:
+        apply_credentials(credentials, _say)
         result = fetch_model(uri, into, cache, limits, _say)
     except FetchError as error:
         report = {
