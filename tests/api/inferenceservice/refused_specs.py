@@ -184,6 +184,11 @@ BAD = [
         "scaling.idleAfter requires scaling.minReplicas 0",
     ),
     (
+        "atZero with a minimum",
+        changed("rollout.atZero", "Accept"),
+        "spec.rollout.atZero requires spec.scaling.minReplicas 0",
+    ),
+    (
         "idleAfter of 0",
         {**GOOD, "scaling": {"minReplicas": 0, "idleAfter": "0s"}},
         "must not be zero",

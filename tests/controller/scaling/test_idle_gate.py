@@ -28,10 +28,11 @@ async def drowsy(world):
         asked = 1 if report is None else report.desired
         view = PodView("p", "Ready", 100.0, 107.0, None, "")
         pods = ((view, world.engine_address),) if asked and world.has_engine else ()
-        service = replace(SERVICE, scaling=scaling)
+        rollout = replace(SERVICE.rollout, at_zero=world.at_zero)
+        service = replace(SERVICE, scaling=scaling, rollout=rollout)
         return [ScaleTarget(service, asked, pods, world.reported, is_rolling_out=world.is_rolling)]
 
-    world.is_rolling = False
+    world.is_rolling, world.at_zero = False, "Try"
     world.targets = targets
     world.engine.metrics = idle(world.engine.metrics)
     world.begin_anew()
@@ -81,6 +82,20 @@ async def test_a_rollout_and_adapters_keep_it_awake_and_wake_it(drowsy):
     drowsy.is_rolling = False
     await sleep(drowsy)
     drowsy.is_rolling = True
+    await drowsy.tick()
+    assert drowsy.report().desired == 1
+
+
+async def test_a_revision_that_is_accepted_at_zero_wakes_nothing_and_keeps_what_runs(drowsy):
+    drowsy.at_zero, drowsy.is_rolling = "Accept", True
+    await drowsy.tick(30)
+    assert drowsy.report().desired == 1
+    drowsy.is_rolling = False
+    await sleep(drowsy)
+    drowsy.is_rolling = True
+    await drowsy.tick(3)
+    assert drowsy.report().desired == 0
+    drowsy.gateway.arrivals += 1
     await drowsy.tick()
     assert drowsy.report().desired == 1
 

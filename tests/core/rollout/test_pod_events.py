@@ -64,7 +64,10 @@ TO_MIRROR, TO_SWITCH = ("ReadyToMirror", *READY), ("ReadyToSwitch", *READY)
 def test_pods_that_are_ready(of, rollout_inputs, candidates, event):
     """All candidates are detected, and the first that the transition table lists applies."""
     found = list(detect_events(of, rollout_inputs))
-    assert found == [(each, f"the pods of revision {NEW} are ready") for each in candidates]
+    reason = f"the pods of revision {NEW} are ready"
+    if not rollout_inputs.total:
+        reason = f"the service is at zero, and the preflight of revision {NEW} passed"
+    assert found == [(each, reason) for each in candidates]
     listed = [name for name, _ in found if (of.phase, name) in TRANSITIONS[of.strategy]]
     assert listed[:1] == ([event] if event else [])
 

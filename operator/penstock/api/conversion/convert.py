@@ -214,6 +214,7 @@ def _rollout(wanted: rollout.Rollout) -> RolloutSpec:
             scale_down_delay_s=_seconds(blue_green.scale_down_delay),
             max_surge=rolling.max_surge,
             max_unavailable=rolling.max_unavailable,
+            at_zero=wanted.at_zero,
             progress_deadline_s=_seconds(wanted.progress_deadline),
             history=wanted.revision_history_limit,
         ),

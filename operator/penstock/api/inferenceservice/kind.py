@@ -67,6 +67,11 @@ class InferenceServiceSpec(Workload):
             "spec.variants requires spec.objectives; set them, or remove the variants",
         ),
         Rule(
+            "!has(self.rollout.atZero) || self.scaling.minReplicas == 0",
+            lambda spec: spec.rollout.at_zero is None or spec.scaling.min_replicas == 0,
+            "spec.rollout.atZero requires spec.scaling.minReplicas 0; set it, or remove atZero",
+        ),
+        Rule(
             # Another rule refuses spec.runtime.custom with another type.
             "!has(self.runtime) || self.runtime.type != 'Custom' || !has(self.runtime.custom) || "
             "has(self.runtime.custom.metrics) || self.scaling.mode == 'External'",

@@ -111,6 +111,13 @@ class Rollout(Model):
     rolling: Rolling | None = optional(
         "Settings of Rolling rollouts. Refused with another strategy."
     )
+    at_zero: Literal["Try", "Accept"] | None = optional(
+        "What a new revision of a service at zero replicas needs. Try: one engine of each revision is "
+        "started, and the strategy decides. Accept: no engine is started. The revision is accepted when "
+        "its preflight has passed, whatever the strategy, and the next request starts it. Requires "
+        "scaling.minReplicas 0.",
+        json_schema_extra=core_default(RolloutSpec, "at_zero"),
+    )
     progress_deadline: PositiveDuration | None = optional(
         "Maximum time until the next pod of a new revision becomes ready, such as "
         "10m. After that the revision is rejected; a first revision, and one of "

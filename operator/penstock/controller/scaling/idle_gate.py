@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from penstock.clients.kubernetes.informer import Key
 from penstock.controller.scaling.observer import Observer
 from penstock.controller.scaling.scale_targets import ScaleTarget
+from penstock.core.rollout.at_zero import is_accepted_at_zero
 from penstock.core.scaling.idle import AdapterWork, IdleDecision, IdleInputs, IdleRule, IdleState
 from penstock.core.scaling.learned.startup import StartUp
 from penstock.core.scaling.report import ScalingReport
@@ -43,10 +44,11 @@ class IdleGate:
             self._states.pop(key, None)
             return None
         work = self._adapter_work(key)
+        needs_engine = not is_accepted_at_zero(target.service.rollout, seen.provisioned)
         inputs = IdleInputs(
             seen,
             self._observer.demand(key),
-            is_rolling_out=target.is_rolling_out or work.is_rolling_out,
+            is_rolling_out=(target.is_rolling_out and needs_engine) or work.is_rolling_out,
             is_loading=work.is_loading,
         )
         state = self._states.get(key) or _first_state(last)

@@ -16,6 +16,7 @@ from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.plan_steps import Deletion, PlanSteps, Scale, preflight_retry_s
 from penstock.core.reconcile.variant_split import choose_variant_split
+from penstock.core.rollout.at_zero import may_stay_at_zero
 from penstock.core.rollout.commands import Command
 from penstock.core.rollout.inputs import RolloutInputs
 from penstock.core.rollout.routes import AppliedGenerations
@@ -143,10 +144,9 @@ def replicas_for_all(spec: ServiceSpec, observed: ObservedState, desired: int | 
             return spec.external_replicas
         case "Active":
             number = current if desired is None else desired
-            # A revision of a service at zero is tried with one replica of each side.
-            is_rolling = state is None or not state.is_settled
-            least = max(1, spec.scaling.min_replicas) if is_rolling else spec.scaling.min_replicas
-            return min(max(number, least), spec.scaling.max_replicas)
+            # A revision of a service at zero is tried with one replica of each side, or with none.
+            least = 0 if may_stay_at_zero(spec.rollout, state) else 1
+            return min(max(number, least, spec.scaling.min_replicas), spec.scaling.max_replicas)
         case "DryRun":
             return current
 

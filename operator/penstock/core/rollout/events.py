@@ -97,6 +97,8 @@ def _readiness(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWith
     if not _are_ready(state, inputs):
         return
     reason = f"the pods of revision {state.revision} are ready"
+    if not inputs.total:
+        reason = f"the service is at zero, and the preflight of revision {state.revision} passed"
     if inputs.spec.canary.mirror is not None:
         yield "ReadyToMirror", reason
     if inputs.spec.promotion == "Manual":

@@ -7,6 +7,7 @@ from penstock.core.canary.verdict import Continue, Verdict
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import Rejection, RolloutState
+from penstock.core.rollout.at_zero import is_accepted_at_zero
 from penstock.core.rollout.commands import Command
 from penstock.core.rollout.events import detect_events
 from penstock.core.rollout.inputs import RolloutInputs
@@ -120,7 +121,13 @@ def _rejected(
 
 
 def _strategy(state: RolloutState, inputs: RolloutInputs) -> Strategy:
-    """The strategy to use: BlueGreen instead of Canary while no stable pod is ready to compare with."""
+    """The strategy to use.
+
+    BlueGreen instead of Canary while no stable pod is ready to compare with. Rolling at zero replicas, if a
+    revision is accepted there.
+    """
+    if is_accepted_at_zero(inputs.spec, inputs.total):
+        return "Rolling"
     wanted = inputs.spec.strategy
     serves = inputs.observed.ready(state.stable) > 0
     return "BlueGreen" if wanted == "Canary" and not serves else wanted

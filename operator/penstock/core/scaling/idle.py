@@ -43,7 +43,8 @@ class IdleInputs:
     """The inputs of a decision about zero, at seen.now_s.
 
     gateways: by pod; None is a ready gateway that did not report. is_rolling_out: whether a revision of the
-    service or of one of its adapters is rolled out. is_loading: whether an engine loads an adapter.
+    service or of one of its adapters is rolled out, and engines are needed for it. is_loading: whether an
+    engine loads an adapter.
     """
 
     seen: Observation

@@ -8,6 +8,8 @@ from penstock.core.spec.resources import Quantities, ResourceSpec
 
 Strategy = Literal["Canary", "BlueGreen", "Rolling", "Recreate"]
 Comparison = Literal["FreshControl", "Stable"]
+# What a revision of a service at zero replicas needs: Try starts engines of it first, Accept none.
+AtZero = Literal["Try", "Accept"]
 Promotion = Literal["Automatic", "Manual"]
 # A number of replicas, or a percentage of the desired number such as "25%".
 Amount = int | str
@@ -58,6 +60,7 @@ class RolloutSpec:
     # max_surge, max_unavailable: of Rolling
     max_surge: Amount = 1
     max_unavailable: Amount = 0
+    at_zero: AtZero = "Try"
     progress_deadline_s: float = 600.0  # for pods that start
     history: int = 10  # revisions that are remembered besides those in use
     evaluation: EvaluationSpec | None = None  # of a canary, where the user wants one
