@@ -191,6 +191,23 @@ async def test_an_adapter_without_requests_is_read_once_and_ready(stand: Adapter
     assert engine.calls.count(("load", SQL)) == 1
 
 
+async def test_an_adapter_of_a_service_at_zero_is_ready(stand: AdapterStand) -> None:
+    assert stand.services is not None
+
+    def set_traffic(reason: str) -> None:
+        traffic = {"type": "TrafficAvailable", "status": "True", "reason": reason}
+        stand.services = {stand.key: stand.service() | {"status": {"conditions": [traffic]}}}
+
+    set_traffic("ScaledToZero")
+    await stand.create("sql", placement=ALL)
+    await stand.until("sql", Loaded="ScaledToZero", Ready="ScaledToZero", Reconciling="Settled")
+    set_traffic("Waking")
+    await stand.until("sql", Loaded="Waking", Ready="Waking", Reconciling="Settled")
+    set_traffic("Serving")
+    await stand.add_engine("chat-a")
+    await stand.until("sql", Loaded="AllLoaded", Ready="Ready", Reconciling="Settled")
+
+
 async def test_requests_bring_copies(stand: AdapterStand) -> None:
     engines = [await stand.add_engine(f"chat-{name}") for name in "abc"]
     stand.counts = {SQL: AdapterCounts()}

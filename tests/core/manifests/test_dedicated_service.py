@@ -138,8 +138,6 @@ def test_the_operator_accepts_it(more: Object) -> None:
 
 def test_a_pool_is_never_at_zero_though_its_parent_may_be() -> None:
     wakes = {"minReplicas": 0, "maxReplicas": 2, "idleAfter": "10m"}
-    assert made(parent(scaling=wakes))["spec"]["scaling"] == {
-        "mode": "Active",
-        "minReplicas": 1,
-        "maxReplicas": 1,
-    }
+    pool = made(parent(scaling=wakes, rollout={"strategy": "Rolling", "atZero": "Accept"}))["spec"]
+    assert pool["scaling"] == {"mode": "Active", "minReplicas": 1, "maxReplicas": 1}
+    assert pool["rollout"] == {"strategy": "Rolling"}

@@ -160,6 +160,37 @@ def test_copies_for_demand_come_and_go(
     assert (found["Ready"], found["Reconciling"]) == (ready, reconciling)
 
 
+@pytest.mark.parametrize("placement", [Placement(), Placement("All", 1)])
+@pytest.mark.parametrize(
+    ("at_zero", "failure", "ready", "loaded", "reconciling"),
+    [
+        (
+            "ScaledToZero", None,
+            ("True", "ScaledToZero"), ("True", "ScaledToZero"), ("False", "Settled"),
+        ),
+        ("Waking", None, ("True", "Waking"), ("False", "Waking"), ("False", "Settled")),
+        # What engines refused before is still refused.
+        (
+            "ScaledToZero", BAD_FILES,
+            ("False", "AdapterNotFound"), ("True", "ScaledToZero"), ("False", "AdapterNotFound"),
+        ),
+    ],
+)  # fmt: skip
+def test_an_adapter_of_a_service_at_zero_is_as_ready_as_the_service(
+    placement: Placement,
+    at_zero: str,
+    failure: LoadError | None,
+    ready: tuple[str, str],
+    loaded: tuple[str, str],
+    reconciling: tuple[str, str],
+) -> None:
+    resource = replace(SQL, version=replace(SQL.version, placement=placement))
+    found = conditions(
+        adapter_status(resource, AdapterState(at_zero=at_zero, failure=failure), None, {}, NOW)
+    )
+    assert (found["Ready"], found["Loaded"], found["Reconciling"]) == (ready, loaded, reconciling)
+
+
 def test_what_an_engine_has_read_stays_known_until_the_version_changes() -> None:
     stored = status_of(LOADED)
     unloaded = status_of(ON_DEMAND, stored, LATER)

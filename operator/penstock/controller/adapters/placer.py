@@ -29,7 +29,7 @@ from penstock.controller.adapters.rollouts import (
     copies_by_adapter,
 )
 from penstock.controller.adapters.service import AdapterService, ServiceInputs
-from penstock.controller.adapters.states import AdapterStates
+from penstock.controller.adapters.states import AdapterStates, with_zero
 from penstock.controller.adapters.statuses import AdapterEntry, AdapterStatuses
 from penstock.controller.adapters.store import AdapterStore, StoredAdapter
 from penstock.controller.process.failures import Failures
@@ -255,16 +255,18 @@ class AdapterPlacer:
     ) -> list[AdapterEntry]:
         """Decide the names of the adapters. Returns what is known of those with a decided name."""
         now_s, names, entries = unix_time(), self._sources.names(), []
+        services = self._sources.services() or {}
         for each in adapters:
             resource, service = each.served, pools.serving(each.resource)
             counts = self._sources.counts(service)
             if counts is not None:
                 each.count(counts, now_s)
             cause, of_service = refusals[resource.key], states.get(service)
-            if cause is not None or of_service is None:
+            if cause is not None:
                 state = AdapterState(refusal=cause)
             else:
-                state = of_service.of(resource.version)
+                known = AdapterState() if of_service is None else of_service.of(resource.version)
+                state = with_zero(known, each.errors.values(), services.get(service))
             if (pool := pools.steps.get(resource.key)) is not None:
                 state = replace(state, pool=pool)
             is_read = has_been_read(state, was_resolved=each.is_resolved)
@@ -276,7 +278,7 @@ class AdapterPlacer:
                 state = replace(state, name_conflict=conflict)
             rollout = rollouts.get(resource.key)
             if rollout is not None and of_service is not None:
-                state = replace(state, has_candidate_slot=_has_slot(rollout, of_service))
+                state = replace(state, has_candidate_slot=of_service.has_slot_for(rollout.rollout))
             entries.append(AdapterEntry(each.body, resource, state, each.demand, rollout))
         return entries
 
@@ -288,10 +290,3 @@ class AdapterPlacer:
         self._report_change(key, self._adapters.get(key))
         if self._store.is_news(key, self._adapters.get(key)):
             self._changed.set()
-
-
-def _has_slot(stepped: SteppedRollout, states: AdapterStates) -> bool:
-    """Whether the version that is rolled out has or gets memory for its copies."""
-    rollout = stepped.rollout
-    candidates = (each for each in rollout.placed if each.revision == rollout.state.revision)
-    return all(states.of(each).has_slot for each in candidates)

@@ -1,7 +1,9 @@
 """States of the adapters of a service after a pass of the placement loop, for their statuses."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from penstock.clients.kubernetes.client import Object
 from penstock.clients.kubernetes.informer import Key
 from penstock.controller.adapters.copy_changes import Change
 from penstock.controller.adapters.lora_pods import LoraPod
@@ -9,7 +11,14 @@ from penstock.controller.adapters.service import AdapterService
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.retention import is_own_name
-from penstock.core.reconcile.adapter_conditions import AdapterState, Instance, InstanceState
+from penstock.core.reconcile.adapter_conditions import (
+    AdapterState,
+    Instance,
+    InstanceState,
+    LoadError,
+)
+from penstock.core.reconcile.engine_conditions import zero_reason
+from penstock.core.rollout.adapter_rollout import AdapterRollout
 
 # Copies of an adapter: (pod, revision, copy, state).
 _Found = tuple[str, str, Copy, InstanceState]
@@ -65,6 +74,11 @@ class AdapterStates:
             size_bytes=current.size_bytes or None if current else None,
         )
 
+    def has_slot_for(self, rollout: AdapterRollout) -> bool:
+        """Whether the version that is rolled out has or gets memory for its copies."""
+        candidates = (each for each in rollout.placed if each.revision == rollout.state.revision)
+        return all(self.of(each).has_slot for each in candidates)
+
     def _add(self, replica: AdapterReplica, changes: Mapping[str, Change]) -> None:
         for engine_name, copy in replica.copies.items():
             if not is_own_name(engine_name):
@@ -77,6 +91,19 @@ class AdapterStates:
                 name, _, revision = engine_name.rpartition("@")
                 found = replica.pod, revision, Copy("Loading"), _state(Copy("Loading"), change)
                 self._copies.setdefault(name, []).append(found)
+
+
+def with_zero(
+    state: AdapterState, errors: Iterable[LoadError], service: Object | None
+) -> AdapterState:
+    """The state of an adapter, with why it has no engine if its service was idle.
+
+    errors: of its last loads, by its status: what engines refused stays refused until another one has tried.
+    """
+    reason = zero_reason((service or {}).get("status") or {})
+    if state.num_engines or not reason:
+        return state
+    return replace(state, at_zero=reason, failure=state.failure or next(iter(errors), None))
 
 
 def _state(copy: Copy, change: Change | None) -> InstanceState:

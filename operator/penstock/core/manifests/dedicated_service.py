@@ -81,7 +81,9 @@ def _spec(parent: Object, adapter: AdapterResource) -> Object:
         "minReplicas": adapter.bounds.min_replicas,
         "maxReplicas": adapter.bounds.max_replicas,
     }
-    ((spec.get("rollout") or {}).get("blueGreen") or {}).pop("promotion", None)
+    rollout = spec.get("rollout") or {}
+    rollout.pop("atZero", None)
+    (rollout.get("blueGreen") or {}).pop("promotion", None)
     for variant in spec.get("variants") or ():
         variant["minReplicas"] = 0
     return spec

@@ -23,7 +23,10 @@ ADAPTER_MEANINGS: Mapping[str, str] = {
         "or wait, such as for a slot."
     ),
     "Stalled": "No progress is to be expected without a change of the adapter or its service by a person.",
-    "Ready": "Requests for the adapter are answered: from memory, or after a load on demand.",
+    "Ready": (
+        "Requests for the adapter are answered: from memory, after a load on demand, or by the engine that "
+        "they start if the service is at zero."
+    ),
     "ModelNameConflict": MODEL_NAME_CONFLICT_MEANING,
 }
 # Phases of a rollout are reasons too; see rollout-phases.md.
@@ -55,6 +58,7 @@ ADAPTER_REASONS: Mapping[str, str] = {
     "Resolved": "An engine has read this version of the adapter.",
     "RevisionPending": "The rollout of the version of the spec starts in a moment.",
     "RuntimeUnsupported": "Engines of the runtime Custom load no adapters.",
+    "ScaledToZero": "The service has no engine until a request comes. A request for the adapter starts one.",
     "ServiceDedicated": "The service is the dedicated pool of another adapter.",
     "ServiceNameInUse": (
         "The dedicated pool cannot be created: its name is that of another InferenceService. The shared pool "
@@ -72,4 +76,5 @@ ADAPTER_REASONS: Mapping[str, str] = {
     "Settled": "No copy that the spec asks for is missing. Copies that demand asks for come and go.",
     "SourceNotMounted": "The engines do not mount the volume of `spec.model.uri`.",
     "VersionRollout": "The pool changes when the rollout of a version has ended.",
+    "Waking": "The first engine of a service that was at zero starts. Requests for the adapter wait for it.",
 }

@@ -7,7 +7,7 @@ from penstock.core.adapters.adapter import Placement
 from penstock.core.adapters.pool import PoolStep
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.observed.rollout_phases import PHASES
-from penstock.core.reconcile.condition_types import Condition
+from penstock.core.reconcile.condition_types import SCALED_TO_ZERO, WAKING, Condition
 from penstock.core.reconcile.name_conflict import name_conflict
 from penstock.core.rollout.adapter_rollout import AdapterRollout
 
@@ -65,6 +65,8 @@ class AdapterState:
     # Why its model name alone leads to another namespace; empty if it does not
     name_conflict: str = ""
     has_candidate_slot: bool = True  # the same for the version that is rolled out
+    # ScaledToZero or Waking if it has no engine as its service was idle; else empty
+    at_zero: str = ""
     can_answer: bool = False  # whether a version gets the traffic, and an engine has read it
 
     @property
@@ -147,6 +149,12 @@ def _resolved(state: AdapterState, was_resolved: bool) -> Condition:
 
 
 def _loaded(state: AdapterState) -> Condition:
+    if state.at_zero == SCALED_TO_ZERO:
+        message = "no engine runs until a request comes, which loads the adapter"
+        return Condition("Loaded", "True", SCALED_TO_ZERO, message)
+    if state.at_zero == WAKING:
+        message = "an engine starts, and loads the adapter for the requests that wait"
+        return Condition("Loaded", "False", WAKING, message)
     if not state.num_engines:
         message = "no engine of the service that takes adapters is ready"
         return Condition("Loaded", "False", "NoEngines", message)
@@ -173,6 +181,8 @@ def _loaded(state: AdapterState) -> Condition:
 
 def _is_enough(state: AdapterState, loaded: Condition, placement: Placement) -> bool:
     """Whether only copies are missing that demand asks for, which come and go with it."""
+    if state.at_zero:
+        return True
     is_waiting = loaded.reason in ("Loading", "NoAdapterSlot")
     return is_waiting and placement.policy == "OnDemand" and state.loaded >= placement.min_copies
 
@@ -183,6 +193,8 @@ def _ready(
     is_loadable = loaded.status == "True" or (
         loaded.reason == "Loading" and _is_enough(state, loaded, placement)
     )
+    if state.at_zero and resolved.status != "False":
+        return Condition("Ready", "True", state.at_zero, loaded.message)
     if state.loaded or (is_loadable and resolved.status != "False"):
         where = "from memory" if state.loaded else "after a load on demand"
         return Condition("Ready", "True", "Ready", f"requests are answered {where}")

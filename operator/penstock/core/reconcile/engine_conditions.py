@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from penstock.core.formats.conditions import find_condition
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.reconcile.condition_types import (
@@ -13,7 +14,7 @@ from penstock.core.reconcile.condition_types import (
 )
 from penstock.core.reconcile.missing_objects import with_advice
 from penstock.core.routing.traffic_split import Share
-from penstock.core.spec.service import ServiceSpec
+from penstock.core.spec.service import Object, ServiceSpec
 
 
 def workload_ready(
@@ -78,6 +79,12 @@ def _is_at_zero(spec: ServiceSpec, total: int | None) -> bool:
 def wakes_on_request(spec: ServiceSpec) -> bool:
     """Whether a request starts the first engine of the service."""
     return spec.scaling.mode == "Active" and not spec.scaling.min_replicas
+
+
+def zero_reason(status: Object) -> str:
+    """ScaledToZero or Waking if the status says that requests wait for a first engine; else empty."""
+    reason = find_condition(status, "TrafficAvailable", "True").get("reason")
+    return reason if reason in (SCALED_TO_ZERO, WAKING) else ""
 
 
 def traffic_available(
