@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.core.scaling.idle import GatewayDemand, IdleInputs, IdleRule, IdleState
+from penstock.core.scaling.idle import GatewayDemand, IdleInputs, IdleRule, IdleState, SilentGateway
 from penstock.core.scaling.rule import Bounds, Decision, Rule
 from penstock.core.scaling.signals import GatewayReading, Observation
 from penstock.core.spec.objectives import Objectives
@@ -87,7 +87,7 @@ class Scaler:
         if self.idle is None:
             return self.bounds
         reading = seen.gateway
-        demand = None
+        demand: GatewayDemand | SilentGateway = SilentGateway()
         if isinstance(reading, GatewayReading):
             demand = GatewayDemand(0.0, reading.arrivals, reading.queued + reading.in_flight)
         inputs = IdleInputs(seen, {"gateway": demand})

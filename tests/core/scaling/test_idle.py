@@ -13,11 +13,13 @@ from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.idle import (
     PRIOR_STARTUP_S,
     GatewayDemand,
+    GatewayState,
     IdleAction,
     IdleDecision,
     IdleInputs,
     IdleRule,
     IdleState,
+    SilentGateway,
 )
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.learned.startup import PROGRESS_DEADLINE_S
@@ -29,6 +31,7 @@ from penstock.core.spec.service import ScalingSpec
 
 NOW_S = 10_000.0
 RULE = IdleRule(300.0)
+SILENT = SilentGateway()
 QUIET = GatewayDemand(started_s=1.0, arrivals=7, num_open=0)
 BUSY_SINCE_LONG = IdleState(busy_s=NOW_S - 300.0, gateways={"gw-0": QUIET})
 
@@ -57,20 +60,20 @@ STARTING = PodView("chat-1", "Starting", NOW_S - 10, None, None)
         (AWAKE, "ScaleToZero", "no request came for 300 s"),
         (replace(AWAKE, gateways={"gw-0": replace(QUIET, num_open=1)}), "Keep", "1 request waits"),
         (replace(AWAKE, gateways={"gw-0": replace(QUIET, arrivals=8)}), "Keep", "a request came"),
-        (replace(AWAKE, gateways={"gw-0": None}), "Keep", "the gateway gw-0 does not report"),
+        (replace(AWAKE, gateways={"gw-0": SILENT}), "Hold", "the gateway gw-0 does not report"),
         (
-            replace(AWAKE, gateways={"gw-0": QUIET, "gw-1": None}),
-            "Keep",
+            replace(AWAKE, gateways={"gw-0": QUIET, "gw-1": SILENT}),
+            "Hold",
             "the gateway gw-1 does not report",
         ),
-        (replace(AWAKE, gateways={}), "Keep", "no gateway reports"),
+        (replace(AWAKE, gateways={}), "Hold", "no gateway reports"),
         (replace(AWAKE, is_rolling_out=True), "Keep", "a revision is rolled out"),
         (replace(AWAKE, is_loading=True), "Keep", "an engine loads an adapter"),
         (replace(AWAKE, seen=observation(ready(running=2))), "Keep", "engines have 2 requests"),
         (replace(AWAKE, seen=observation(ready(waiting=1))), "Keep", "engines have 1 request"),
         (
             replace(AWAKE, seen=observation(ready(Missing("chat-0", "ReadTimeout")))),
-            "Keep",
+            "Hold",
             "the engine chat-0 does not report (ReadTimeout)",
         ),
         (replace(AWAKE, seen=observation(STARTING)), "Keep", "an engine is starting"),
@@ -84,7 +87,7 @@ STARTING = PodView("chat-1", "Starting", NOW_S - 10, None, None)
             "no request came for 300 s",
         ),
         (AT_ZERO, "StayAtZero", "no request waits"),
-        (replace(AT_ZERO, gateways={"gw-0": None}), "StayAtZero", "no request waits"),
+        (replace(AT_ZERO, gateways={"gw-0": SILENT}), "StayAtZero", "no request waits"),
         (
             replace(AT_ZERO, gateways={"gw-0": replace(QUIET, num_open=2)}),
             "Wake",
@@ -94,7 +97,7 @@ STARTING = PodView("chat-1", "Starting", NOW_S - 10, None, None)
         (replace(AT_ZERO, gateways={"gw-0": replace(QUIET, arrivals=8)}), "Wake", "a request came"),
         # The request at one gateway wakes the service, though another gateway does not report.
         (
-            replace(AT_ZERO, gateways={"gw-0": None, "gw-1": GatewayDemand(9.0, 1, 1)}),
+            replace(AT_ZERO, gateways={"gw-0": SILENT, "gw-1": GatewayDemand(9.0, 1, 1)}),
             "Wake",
             "1 request waits",
         ),
@@ -143,7 +146,7 @@ def test_a_new_operator_at_zero_does_not_wake_for_requests_of_the_past() -> None
     ],
 )
 def test_gateways_come_restart_and_go(
-    before: dict[str, GatewayDemand], now: dict[str, GatewayDemand | None], is_news: bool
+    before: dict[str, GatewayDemand], now: dict[str, GatewayState], is_news: bool
 ) -> None:
     state = IdleState(busy_s=NOW_S - 300.0, gateways=before)
     assert (decide(replace(AWAKE, gateways=now), state).action == "Keep") == is_news
@@ -151,11 +154,50 @@ def test_gateways_come_restart_and_go(
 
 
 def test_requests_that_a_silent_gateway_had_meanwhile_count_when_it_reports_again() -> None:
-    _, state = RULE.decide(replace(AWAKE, gateways={"gw-0": None}), BUSY_SINCE_LONG)
+    _, state = RULE.decide(replace(AWAKE, gateways={"gw-0": SILENT}), BUSY_SINCE_LONG)
     assert state.busy_s == NOW_S - 300.0
     heard = replace(AWAKE, gateways={"gw-0": replace(QUIET, arrivals=9)})
     decision, state = RULE.decide(heard, state)
     assert (decision.action, decision.reason, state.busy_s) == ("Keep", "a request came", NOW_S)
+
+
+def with_second(gateway: GatewayState) -> IdleInputs:
+    return replace(AWAKE, gateways={"gw-0": QUIET, "gw-1": gateway})
+
+
+@pytest.mark.parametrize(
+    ("gateway", "action", "reason"),
+    [
+        (
+            SilentGateway(20.0, 300.0), "Hold",
+            "the gateway gw-1 does not report, and may hold requests for 280 s more, though it is not ready",
+        ),
+        (SilentGateway(299.9, 300.0), "Hold", "the gateway gw-1 does not report, and may hold"),
+        (SilentGateway(300.0, 300.0), "ScaleToZero", "no request came for 300 s"),
+        (SilentGateway(300.0, 900.0), "Hold", "the gateway gw-1 does not report, and may hold"),
+        # Clients are led to a ready one, so it may have requests however long it is silent.
+        (SilentGateway(None, 300.0), "Hold", "the gateway gw-1 does not report"),
+    ],
+)  # fmt: skip
+def test_a_gateway_without_clients_counts_for_as_long_as_it_holds_requests(
+    gateway: SilentGateway, action: IdleAction, reason: str
+) -> None:
+    decision = decide(with_second(gateway))
+    assert (decision.action, decision.reason[: len(reason)]) == (action, reason)
+
+
+def test_what_is_not_known_is_of_no_importance_before_the_idle_time_is_over() -> None:
+    state = replace(BUSY_SINCE_LONG, busy_s=NOW_S - 299.0)
+    assert decide(with_second(SILENT), state).action == "Keep"
+
+
+def test_requests_of_a_gateway_that_no_client_waits_at_do_not_keep_the_service_up() -> None:
+    held = IdleState(
+        busy_s=NOW_S - 300.0, gateways={"gw-0": QUIET, "gw-1": replace(QUIET, num_open=3)}
+    )
+    decision, state = RULE.decide(with_second(SilentGateway(300.0, 300.0)), held)
+    assert decision.action == "ScaleToZero"
+    assert decide(AWAKE, state).action == "ScaleToZero"  # its pod is gone
 
 
 def test_what_a_wake_up_costs_is_learned_from_pods() -> None:
@@ -178,14 +220,14 @@ demands = st.builds(
 )
 steps = st.tuples(
     st.floats(0.1, 200.0),
-    st.dictionaries(st.sampled_from(["gw-0", "gw-1"]), st.none() | demands, max_size=2),
+    st.dictionaries(st.sampled_from(["gw-0", "gw-1"]), st.just(SILENT) | demands, max_size=2),
     st.booleans(),
 )
 
 
 @given(st.lists(steps, max_size=30))
 def test_zero_needs_the_whole_idle_time_without_work_and_work_ends_it(
-    history: list[tuple[float, dict[str, GatewayDemand | None], bool]],
+    history: list[tuple[float, dict[str, GatewayState], bool]],
 ) -> None:
     now_s, state, provisioned, busy_s = 0.0, IdleState(), 1, 0.0
     for passed_s, gateways, is_rolling_out in history:
@@ -193,14 +235,16 @@ def test_zero_needs_the_whole_idle_time_without_work_and_work_ends_it(
         inputs = IdleInputs(Observation(now_s, (), provisioned), gateways, is_rolling_out)
         first = state.busy_s is None
         decision, state = RULE.decide(inputs, state)
-        has_work = is_rolling_out or any(d is not None and d.num_open for d in gateways.values())
+        has_work = is_rolling_out or any(
+            isinstance(d, GatewayDemand) and d.num_open for d in gateways.values()
+        )
         busy_s = now_s if has_work or first else busy_s
         if has_work:
             assert not decision.is_zero
         if decision.action == "ScaleToZero":
             assert now_s - busy_s >= RULE.idle_after_s
             assert gateways
-            assert None not in gateways.values()
+            assert SILENT not in gateways.values()
         assert (decision.action in ("StayAtZero", "Wake")) == (provisioned == 0)
         provisioned = 0 if decision.is_zero else 1
 
@@ -232,7 +276,10 @@ def test_each_rule_obeys_the_decision_about_zero(rule: object) -> None:
     assert (woken.desired, woken.code, woken.valid) == (1, "ScaleUp", True)
     assert woken.reason == "1 request waits or runs"
     kept = rule(IdleDecision("Keep", "idle for 10 of 300 s", 42), observation(ready()))
-    assert (kept.desired, kept.trail[-1].note) == (1, "idle for 10 of 300 s")
+    assert (kept.desired, kept.trail[-1].step, kept.is_blind) == (1, "idle", False)
+    assert kept.trail[-1].note == "idle for 10 of 300 s"
+    held = rule(IdleDecision("Hold", "no gateway reports", 42), observation(ready()))
+    assert (held.desired, held.trail[-1].step, held.is_blind) == (1, "idle-unknown", True)
 
 
 def test_bounds_without_scale_to_zero_are_those_of_the_spec() -> None:

@@ -21,7 +21,7 @@ from penstock.core.observed.gateway_report import (
     demand_of,
 )
 from penstock.core.rollout.routes import AppliedGenerations
-from penstock.core.scaling.idle import GatewayDemand
+from penstock.core.scaling.idle import GatewayState, SilentGateway
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
@@ -53,6 +53,7 @@ class Observer:
         self._readings: dict[str, EngineReading] = {}
         self._last_direct_s: dict[str, float] = {}
         self._reports: dict[str, GatewayReport | Missing] | None = None
+        self._silent: dict[str, SilentGateway] = {}
 
     async def scrape(self, targets: Iterable[ScaleTarget]) -> Mapping[Key, Observation]:
         """Scrape all gateways and the engines of these targets. Returns an observation per service."""
@@ -94,15 +95,18 @@ class Observer:
         """Return the gateways' counts of a service, as of the last scrape; None if none knows it."""
         return self._gateways.sums.get("/".join(key))
 
-    def demand(self, key: Key) -> Mapping[str, GatewayDemand | None]:
+    def demand(self, key: Key) -> Mapping[str, GatewayState]:
         """Return the requests of a service at each gateway, as of the last scrape.
 
-        None for a ready gateway that did not answer; a gateway that does not know the service has none.
+        A gateway that does not know the service has none.
         """
-        return {
-            gateway: None if isinstance(answer, Missing) else demand_of(answer, "/".join(key))
-            for gateway, answer in (self._reports or {}).items()
+        service = "/".join(key)
+        reports = {
+            name: demand_of(answer, service)
+            for name, answer in (self._reports or {}).items()
+            if not isinstance(answer, Missing)
         }
+        return {**self._silent, **reports}
 
     def adapter_counts(self, key: Key) -> Mapping[str, AdapterCounts] | None:
         """Return the gateways' counts of a service's adapters, by their names in engines.
@@ -217,6 +221,10 @@ class Observer:
             return Missing("gateway", "its pods are not listed yet")
         pods = gateway_pods(bodies)
         reports = dict(await asyncio.gather(*(self._read_gateway(pod) for pod in pods)))
+        now_s = self._scraper.now()
+        self._silent = {
+            pod.name: pod.silent(now_s) for pod in pods if isinstance(reports[pod.name], Missing)
+        }
         # A gateway that is not ready may still have clients: if it answers, its counts are used.
         self._reports = {
             pod.name: reports[pod.name]

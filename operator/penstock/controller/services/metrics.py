@@ -172,7 +172,7 @@ def _decision_samples(spec: ServiceSpec, history: _History) -> Iterator[Sample]:
     for direction, count in dict(history.steps).items():
         yield Sample(specs.SCALE_STEPS, count, (direction,))
     yield Sample(specs.LAST_DECISION_REASON, 1, (decision.code,))
-    yield Sample(specs.BLIND, not decision.valid)
+    yield Sample(specs.BLIND, decision.is_blind)
     yield Sample(specs.AT_MAXIMUM, is_at_maximum(spec, decision))
     yield Sample(specs.UNREADABLE_ENGINES, history.num_unreadable)
 

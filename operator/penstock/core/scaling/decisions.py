@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from penstock.core.scaling.rule import UNATTAINABLE, Bounds, Decision, DecisionCode, TrailEntry
+from penstock.core.scaling.rule import (
+    IDLE,
+    IDLE_UNKNOWN,
+    UNATTAINABLE,
+    Bounds,
+    Decision,
+    DecisionCode,
+    TrailEntry,
+)
 from penstock.core.scaling.signals import Observation
 
 # Steps whose notes belong to the reason.
@@ -42,9 +50,10 @@ def with_idle(bounds: Bounds, seen: Observation, decision: Decision) -> Decision
         return decision
     if idle.is_zero:
         none = dict.fromkeys(decision.by_variant, 0)
-        entry = TrailEntry("idle", 0, idle.reason)
+        entry = TrailEntry(IDLE, 0, idle.reason)
         return Decision(0, idle.reason, "ScaledToZero", (entry,), by_variant=none)
-    trail = (*decision.trail, TrailEntry("idle", decision.desired, idle.reason))
+    step = IDLE_UNKNOWN if idle.action == "Hold" else IDLE
+    trail = (*decision.trail, TrailEntry(step, decision.desired, idle.reason))
     if seen.provisioned or not decision.desired:
         return replace(decision, trail=trail)
     return replace(decision, reason=idle.reason, code="ScaleUp", trail=trail, valid=True)

@@ -4,17 +4,21 @@
     busy, no data, or idle for less than idle_after_s -> at least one replica
     else                                             -> none, until it is busy again
 
-The other rules size a service that has replicas, from one on. This one alone decides about zero.
+A gateway that does not report is no data while clients may wait for its answer: as long as it is ready, and
+then for as long as it holds a request at most. The other rules size a service that has replicas, from one
+on. This one alone decides about zero.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from penstock.core.routing.hold import HOLD_S
 from penstock.core.scaling.learned.startup import PRIOR_STARTUP_S, StartUp, is_any_starting
 from penstock.core.scaling.signals import STALE_S, Observation
 
-IdleAction = Literal["Keep", "ScaleToZero", "StayAtZero", "Wake"]
+# Hold: it has been idle for long enough, but what some gateway or engine has is not known.
+IdleAction = Literal["Keep", "Hold", "ScaleToZero", "StayAtZero", "Wake"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,26 @@ class GatewayDemand:
 
 
 @dataclass(frozen=True, slots=True)
+class SilentGateway:
+    """A gateway that did not report.
+
+    unready_s: for how long clients have not been led to it; None: it is ready, and may get requests. hold_s:
+    how long it holds a request at most.
+    """
+
+    unready_s: float | None = None
+    hold_s: float = HOLD_S
+
+    @property
+    def may_hold(self) -> bool:
+        """Whether it may have a request that a client still waits for."""
+        return self.unready_s is None or self.unready_s < self.hold_s
+
+
+GatewayState = GatewayDemand | SilentGateway
+
+
+@dataclass(frozen=True, slots=True)
 class AdapterWork:
     """Work on the adapters of a service for which its engines are needed, though no request waits."""
 
@@ -42,13 +66,13 @@ class AdapterWork:
 class IdleInputs:
     """The inputs of a decision about zero, at seen.now_s.
 
-    gateways: by pod; None is a ready gateway that did not report. is_rolling_out: whether a revision of the
+    gateways: by pod. is_rolling_out: whether a revision of the
     service or of one of its adapters is rolled out, and engines are needed for it. is_loading: whether an
     engine loads an adapter.
     """
 
     seen: Observation
-    gateways: Mapping[str, GatewayDemand | None]
+    gateways: Mapping[str, GatewayState]
     is_rolling_out: bool = False
     is_loading: bool = False
 
@@ -101,8 +125,8 @@ class IdleRule:
             reason = f"{reason}; an engine is expected in {startup_s} s"
         gateways = {
             name: known
-            for name, demand in inputs.gateways.items()
-            if (known := demand or state.gateways.get(name)) is not None
+            for name, gateway in inputs.gateways.items()
+            if (known := _last_report(gateway, state.gateways.get(name))) is not None
         }
         return IdleDecision(action, reason, startup_s), IdleState(startup, busy_s, gateways)
 
@@ -117,7 +141,7 @@ class IdleRule:
         if is_first:
             return "Keep", "requests are watched from now on"
         if (unknown := _missing(inputs)) is not None:
-            return "Keep", unknown
+            return "Keep" if idle_s < self.idle_after_s else "Hold", unknown
         if idle_s < self.idle_after_s:
             return "Keep", f"idle for {idle_s:.0f} of {self.idle_after_s:.0f} s"
         return "ScaleToZero", f"no request came for {self.idle_after_s:.0f} s"
@@ -125,7 +149,8 @@ class IdleRule:
 
 def _causes(inputs: IdleInputs, state: IdleState) -> Iterator[str]:
     """Why the service is busy, whether it has an engine or not."""
-    num_open = sum(demand.num_open for demand in inputs.gateways.values() if demand is not None)
+    reports = (each for each in inputs.gateways.values() if isinstance(each, GatewayDemand))
+    num_open = sum(report.num_open for report in reports)
     if num_open:
         yield f"{num_open} {'request waits or runs' if num_open == 1 else 'requests wait or run'}"
     if state.busy_s is not None and _has_arrivals(inputs.gateways, state.gateways):
@@ -139,13 +164,11 @@ def _causes(inputs: IdleInputs, state: IdleState) -> Iterator[str]:
         yield "an engine loads an adapter"
 
 
-def _has_arrivals(
-    now: Mapping[str, GatewayDemand | None], before: Mapping[str, GatewayDemand]
-) -> bool:
+def _has_arrivals(now: Mapping[str, GatewayState], before: Mapping[str, GatewayDemand]) -> bool:
     """Whether a request came since the last reports, or was open at a gateway that has ended since."""
     for name, demand in now.items():
         last = before.get(name)
-        if demand is None:
+        if isinstance(demand, SilentGateway):
             continue
         if last is None or last.started_s != demand.started_s:
             if demand.arrivals or (last is not None and last.num_open):
@@ -155,14 +178,29 @@ def _has_arrivals(
     return any(last.num_open for name, last in before.items() if name not in now)
 
 
+def _last_report(gateway: GatewayState, last: GatewayDemand | None) -> GatewayDemand | None:
+    """The last report of a gateway; None if nothing of it is of importance any more."""
+    if isinstance(gateway, GatewayDemand):
+        return gateway
+    return last if gateway.may_hold else None
+
+
 def _missing(inputs: IdleInputs) -> str | None:
     """Why it is not known whether requests came; None if it is."""
-    silent = sorted(name for name, demand in inputs.gateways.items() if demand is None)
-    if silent:
-        return f"the gateway {silent[0]} does not report"
-    if not inputs.gateways:
+    for name, gateway in sorted(inputs.gateways.items()):
+        if isinstance(gateway, SilentGateway) and gateway.may_hold:
+            return f"the gateway {name} does not report{_bound(gateway)}"
+    if not any(isinstance(each, GatewayDemand) for each in inputs.gateways.values()):
         return "no gateway reports"
     if inputs.seen.missing:
         first = inputs.seen.missing[0]
         return f"the engine {first.who} does not report ({first.reason})"
     return None
+
+
+def _bound(gateway: SilentGateway) -> str:
+    """For how much longer a gateway counts that is not ready."""
+    if gateway.unready_s is None:
+        return ""
+    left_s = gateway.hold_s - gateway.unready_s
+    return f", and may hold requests for {left_s:.0f} s more, though it is not ready"

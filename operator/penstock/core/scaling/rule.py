@@ -29,6 +29,9 @@ DecisionCode = Literal[
 # Step of the trail that names the objectives which an idle engine misses.
 UNATTAINABLE = "unattainable"
 
+# Steps of the trail about zero. IDLE_UNKNOWN: the last replica is held, as metrics are missing.
+IDLE, IDLE_UNKNOWN = "idle", "idle-unknown"
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -78,6 +81,11 @@ class Decision:
     def unattainable(self) -> str | None:
         """The objectives that an idle engine misses, if the rule found any."""
         return note_of(UNATTAINABLE, ((entry.step, entry.note) for entry in self.trail))
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether replicas are held because metrics are missing: all, or the last of an idle service."""
+        return not self.valid or any(entry.step == IDLE_UNKNOWN for entry in self.trail)
 
 
 def note_of(step: str, notes: Iterable[tuple[str, str]]) -> str | None:

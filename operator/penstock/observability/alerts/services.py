@@ -154,7 +154,7 @@ BLIND_SCALER = Alert(
     summary="The scaler holds the replicas of {{ $labels.service }}, because it cannot read metrics.",
     description=(
         "Metrics of engines or gateways have been missing for five minutes. Replicas are added for load that "
-        "is known, but none are removed."
+        "is known, but none are removed, nor is the last one of an idle service with minReplicas 0."
     ),
 )
 

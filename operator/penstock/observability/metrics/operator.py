@@ -154,7 +154,8 @@ SCALE_STEPS = service_counter(
 )
 BLIND = service_gauge(
     "penstock_operator_scaling_blind",
-    "1 while the replicas are held because metrics of engines or gateways are missing.",
+    "1 while replicas, or the last one of an idle service, are held because metrics of engines or gateways "
+    "are missing.",
 )
 AT_MAXIMUM = service_gauge(
     "penstock_operator_scaling_at_maximum",
