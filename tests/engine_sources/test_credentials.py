@@ -54,8 +54,10 @@ def test_other_names_of_the_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b"hf_1\nhf_2", b"hf_1\n\n", b"hf_1\0", b"\xff\xfe"], ids=["two lines", "two ends", "nul", "binary"]
-)  # fmt: skip
+    "value",
+    [b"hf_1\nhf_2", b"hf_1\n\n", b"hf_1\0", b"\xff\xfe"],
+    ids=["two lines", "two ends", "nul", "binary"],
+)
 def test_a_value_that_is_none_is_refused_without_being_shown(tmp_path: Path, value: bytes) -> None:
     with pytest.raises(FetchError) as refused:
         read_credentials(secret(tmp_path / "secret", {"HF_TOKEN": value}))
