@@ -27,7 +27,14 @@ from penstock_engine.options.command_line import translate_vllm_args
 from penstock_engine.options.config import EngineConfig
 from penstock_engine.options.serve_options import ServeOptions
 from penstock_engine.server.startup import StartupTimer
-from penstock_engine.sources.command import fetch
+from penstock_engine.sources.command import (
+    Credentials,
+    Headers,
+    TerminationLog,
+    fetch,
+    finish,
+    report_headers,
+)
 from penstock_engine.telemetry import logs
 
 STARTED_S = time.monotonic()
@@ -184,16 +191,21 @@ def preflight(
             "program finds a config.json, or only a folder."
         ),
     ] = "model",
-    termination_log: Annotated[
-        Path | None, typer.Option(help="File that the result is written to, too.")
-    ] = None,
+    headers: Headers = None,
+    credentials: Credentials = None,
+    deadline_seconds: Annotated[
+        float, typer.Option(min=1, help="Seconds after which reading --headers gives up.")
+    ] = 600,
+    termination_log: TerminationLog = None,
     **flags: Any,
 ) -> None:
     """Print as JSON whether a model can be served with these flags, without loading it."""
     config, options = _configuration(model, flags)
+    sources = report_headers(headers, credentials, deadline_seconds)
+    verdict = sources.verdict
     try:
         with refusing_unreadable_files():
-            if scope == "model":
+            if verdict is None and scope == "model":
                 verdict = judge(
                     config,
                     memory_limit_bytes=memory_limit_bytes,
@@ -201,15 +213,11 @@ def preflight(
                 )
                 if verdict["ok"]:
                     _check_options(config, options)
-            else:
+            elif verdict is None:
                 verdict = find_model(model, scope)
     except ModelError as error:
         verdict = refusal(error, model)
-    text = json.dumps(verdict)
-    typer.echo(text)
-    if termination_log is not None:
-        termination_log.write_text(text)
-    raise typer.Exit(0 if verdict["ok"] else 1)
+    finish(verdict | sources.entry, termination_log)
 
 
 app.command()(fetch)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.engine.tiny_model import make_tiny_model
 from tests.support.sources.hub_server import HubServer
 
 from penstock_engine.sources.fetch import FetchResult, fetch_model
@@ -36,6 +37,14 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
         yield server
+
+
+@pytest.fixture(scope="session")
+def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that the engine serves, of some MB."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    make_tiny_model(folder)
+    return folder
 
 
 @pytest.fixture

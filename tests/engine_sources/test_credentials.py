@@ -54,10 +54,9 @@ def test_other_names_of_the_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
-    [b"hf_1\nhf_2", b"hf_1\n\n", b"hf_1\0", b"\xff\xfe"],
+    "value", [b"hf_1\nhf_2", b"hf_1\n\n", b"hf_1\0", b"\xff\xfe"],
     ids=["two lines", "two ends", "nul", "binary"],
-)
+)  # fmt: skip
 def test_a_value_that_is_none_is_refused_without_being_shown(tmp_path: Path, value: bytes) -> None:
     with pytest.raises(FetchError) as refused:
         read_credentials(secret(tmp_path / "secret", {"HF_TOKEN": value}))
@@ -86,7 +85,7 @@ def test_a_fetch_uses_them(hub: HubServer, tmp_path: Path, monkeypatch: pytest.M
     hub.add("org/name", model_files(), token="hf_right")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     folder = secret(tmp_path / "secret", {"HF_TOKEN": b"hf_right\n"})
-    report, code = run_fetch("hf://org/name", tmp_path / "model", None, QUICK, folder)
-    assert (code, report["ok"]) == (0, True), report
-    report, code = run_fetch("hf://org/name", tmp_path / "other", None, QUICK, tmp_path / "none")
-    assert (code, report["reason"], report["is_retryable"]) == (1, "BadCredentials", False)
+    report = run_fetch("hf://org/name", tmp_path / "model", None, QUICK, folder)
+    assert report["ok"], report
+    report = run_fetch("hf://org/name", tmp_path / "other", None, QUICK, tmp_path / "none")
+    assert (report["reason"], report["is_retryable"]) == ("BadCredentials", False)

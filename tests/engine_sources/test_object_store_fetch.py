@@ -13,6 +13,7 @@ from tests.support.sources.object_store import KEY, REGION, SECRET, s3_server
 
 from penstock_engine.contract.model_source import parse_model_source
 from penstock_engine.sources.errors import FetchError
+from penstock_engine.sources.headers.fetch_headers import fetch_headers
 from penstock_engine.sources.protocols.object_store import ObjectStore
 
 pytestmark = pytest.mark.slow
@@ -101,6 +102,21 @@ def test_an_object_that_changes_meanwhile_is_not_mixed_with_the_old_one(
     upload(folder, {"Q4.gguf": b"GGUF" + b"b" * 1000})
     with pytest.raises(FetchError, match="SourceChanged"), store.read(file, 200, 300):
         pass
+
+
+def test_headers_are_read_by_ranges(bucket: tuple[str, Path], tmp_path: Path) -> None:
+    name, folder = bucket
+    files = model_files(1_000_000)
+    upload(folder, files)
+    found = fetch_headers(f"s3://{name}", tmp_path / "model", QUICK)
+    wanted = fetched_names(files)
+    assert found.total_bytes == sum(len(files[key]) for key in wanted)
+    assert {key: len(data) for key, data in content(tmp_path / "model").items()} == {
+        key: len(files[key]) for key in wanted
+    }
+    weights = (tmp_path / "model/model.safetensors").read_bytes()
+    assert weights[:80] == files["model.safetensors"][:80]
+    assert set(weights[-1000:]) == {0}
 
 
 def test_one_gguf_file(bucket: tuple[str, Path], fetch: Fetch, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine_sources.conftest import Fetch
+from tests.engine_sources.conftest import QUICK, Fetch
 from tests.support.sources.faults import Fault
 from tests.support.sources.file_server import FileServer
 from tests.support.sources.model_files import fetched_names, model_files, safetensors
@@ -24,6 +24,7 @@ from tests.support.sources.registry import (
 )
 
 from penstock_engine.sources.errors import FetchError
+from penstock_engine.sources.headers.fetch_headers import fetch_headers
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,20 @@ def test_an_artifact_has_files_as_layers(registry: str, fetch: Fetch, tmp_path: 
     assert content(tmp_path / "model") == wanted(files)
     assert result.resolved_uri == f"oci://{registry}/models/artifact:v1@{digest}"
     assert fetch(result.resolved_uri, into="other").downloaded_bytes == 0
+
+
+@pytest.mark.slow
+def test_headers_of_an_artifact_are_read_and_an_image_is_an_archive(
+    registry: str, tmp_path: Path
+) -> None:
+    files, layer = model_files(), tar_of(model_files())
+    push_artifact(registry, "models/headers", "v1", files)
+    push_image(registry, "models/headers", "v2", layer)
+    found = fetch_headers(f"oci://{registry}/models/headers:v1", tmp_path / "model", QUICK)
+    assert found.total_bytes == sum(map(len, wanted(files).values()))
+    assert set(content(tmp_path / "model")) == set(wanted(files))
+    image = fetch_headers(f"oci://{registry}/models/headers:v2", tmp_path / "image", QUICK)
+    assert (image.is_archive, image.total_bytes) == (True, len(layer))
 
 
 @pytest.mark.slow

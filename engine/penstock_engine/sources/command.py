@@ -1,14 +1,36 @@
-"""The command `penstock-engine fetch`: its options and its output."""
+"""Options and output of `penstock-engine fetch`, and of `preflight` for its sources."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from penstock_engine.files.termination_text import termination_text
+from penstock_engine.sources.headers.report import SourcesReport, report_sources
 from penstock_engine.sources.limits import FetchLimits
+from penstock_engine.sources.report import run_fetch
 
 DEFAULT_LIMITS = FetchLimits()
+# Exit codes. A failure that may pass has that of sysexits.h for it (EX_TEMPFAIL).
+SUCCEEDED, FAILED, FAILED_FOR_NOW = 0, 1, 75
+MAX_SOURCES = 8  # whose URIs fit into a termination message
+
+Credentials = Annotated[
+    Path | None,
+    typer.Option(help="Folder with a file for each credential, such as a mounted Secret."),
+]
+TerminationLog = Annotated[
+    Path | None, typer.Option(help="File that the result is written to, too.")
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FOLDER=URI",
+        help="Source of a model whose configuration, tokenizer and headers are fetched into an empty "
+        "folder and checked there; may be repeated.",
+    ),
+]
 
 
 def fetch(
@@ -32,25 +54,46 @@ def fetch(
     connections: Annotated[
         int, typer.Option(min=1, max=64, help="Number of parallel requests.")
     ] = DEFAULT_LIMITS.num_connections,
-    credentials: Annotated[
-        Path | None,
-        typer.Option(help="Folder with a file for each credential, such as a mounted Secret."),
-    ] = None,
-    termination_log: Annotated[
-        Path | None, typer.Option(help="File that the result is written to, too.")
-    ] = None,
+    credentials: Credentials = None,
+    termination_log: TerminationLog = None,
 ) -> None:
     """Fetch a model into a folder, and print the result as JSON. Exit code 75: it may work later."""
-    from penstock_engine.sources.report import (
-        run_fetch,  # imports what the other commands do not need
-    )
-
     limits = FetchLimits(
         deadline_s=deadline_seconds, num_connections=connections, cache_bytes=cache_limit_bytes
     )
-    report, exit_code = run_fetch(uri, into, cache, limits, credentials)
-    text = json.dumps(report)
+    finish(run_fetch(uri, into, cache, limits, credentials), termination_log)
+
+
+def report_headers(
+    headers: list[str] | None, credentials: Path | None, deadline_s: float
+) -> SourcesReport:
+    """Fetch the headers that `--headers` names. Raises BadParameter for flags that are wrong."""
+    if not headers:
+        if credentials is not None:
+            raise typer.BadParameter("--credentials needs --headers")
+        return SourcesReport()
+    if len(headers) > MAX_SOURCES:
+        raise typer.BadParameter(f"--headers may be given {MAX_SOURCES} times at most")
+    folders = []
+    for text in headers:
+        folder, separator, uri = text.partition("=")
+        if not folder or not separator:
+            raise typer.BadParameter("--headers has to be FOLDER=URI")
+        folders.append((Path(folder), uri))
+    return report_sources(folders, credentials, FetchLimits(deadline_s=deadline_s))
+
+
+def finish(report: Mapping[str, Any], termination_log: Path | None) -> NoReturn:
+    """Print a report, write it to the termination log, and end with its exit code."""
+    text = termination_text(report)
     typer.echo(text)
     if termination_log is not None:
         termination_log.write_text(text)
-    raise typer.Exit(exit_code)
+    raise typer.Exit(exit_code(report))
+
+
+def exit_code(report: Mapping[str, Any]) -> int:
+    """The exit code of a command with this report."""
+    if report["ok"]:
+        return SUCCEEDED
+    return FAILED_FOR_NOW if report.get("is_retryable") else FAILED

@@ -3,18 +3,19 @@
 import errno
 import os
 import threading
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from penstock_engine.sources.deadline import Deadline
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.listing import SourceFile
+from penstock_engine.sources.parallel import run_parallel
 from penstock_engine.sources.progress import Progress
 from penstock_engine.sources.protocols.source import Source
+from penstock_engine.sources.ranges import read_range
 from penstock_engine.sources.storage.partial_file import Part, PartialFile
-from penstock_engine.sources.transfer_rate import TransferRate
 
 # Progress after which attempts are counted anew: a connection that breaks now and then goes on.
 PROGRESS_BYTES = 1 << 20
@@ -49,23 +50,15 @@ class Download:
         self, files: Sequence[tuple[SourceFile, PartialFile, Path]]
     ) -> list[tuple[SourceFile, PartialFile, Path]]:
         """Download files once. Returns those with a wrong digest, with new partial files."""
-        limits = self._deadline.limits
-        with ThreadPoolExecutor(limits.num_connections, "fetch") as pool:
-            transfers = [
-                _Transfer(self._source, *file, self._deadline, self._progress) for file in files
-            ]
-            futures = [
-                pool.submit(transfer.fetch, part)
-                for transfer in transfers
-                for part in transfer.parts or (None,)
-            ]
-            try:
-                results = [future.result() for future in as_completed(futures)]
-            except BaseException:
-                # The first error: other threads raise Cancelled only after this.
-                self._deadline.cancel()
-                pool.shutdown(cancel_futures=True)
-                raise
+        transfers = [
+            _Transfer(self._source, *file, self._deadline, self._progress) for file in files
+        ]
+        calls = [
+            partial(transfer.fetch, part)
+            for transfer in transfers
+            for part in transfer.parts or (None,)
+        ]
+        results = run_parallel(calls, self._deadline)
         return [transfer.renewed() for transfer in results if transfer is not None]
 
 
@@ -124,28 +117,13 @@ class _Transfer:
     def _read(self, start: int, end: int) -> int:
         """Read a range to its end. Raises _Interrupted, Cancelled, OSError."""
         position = start
-        rate = TransferRate(self._deadline.limits, time.monotonic())
+        chunks = read_range(self._source, self._file, start, end, self._deadline)
         try:
-            with self._source.read(self._file, start, end) as chunks:
+            with closing(chunks):
                 for chunk in chunks:
-                    if position + len(chunk) > end:
-                        raise FetchError(
-                            "WrongSize",
-                            f"the server sent more of {self._file.name} than was asked for: it ignores "
-                            "ranges, or the file has changed",
-                        )
                     self._partial.write(position, chunk)
                     position += len(chunk)
                     self._progress.add(len(chunk))
-                    self._deadline.check()
-                    rate.add(len(chunk), time.monotonic())
-            if position < end:
-                raise FetchError(
-                    "Truncated",
-                    f"the server ended {self._file.name} after {position} of {self._file.size_bytes} bytes: "
-                    "the file is shorter at the source than it says, or a proxy cuts it",
-                    is_retryable=True,
-                )
         except FetchError as error:
             raise _Interrupted(position, error) from error
         return position

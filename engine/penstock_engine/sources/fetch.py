@@ -1,6 +1,5 @@
 """Fetches a model into a folder: resolve, select, make room, download, verify, link, mark as whole."""
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock_engine.contract.model_source import ModelSource, parse_model_source
+from penstock_engine.contract.model_source import ModelSource
 from penstock_engine.sources.archives.unpacked_model import place_unpacked, unpack_model
 from penstock_engine.sources.deadline import Deadline
 from penstock_engine.sources.download import Download, write_failed
@@ -18,6 +17,7 @@ from penstock_engine.sources.listing import Listing, SourceFile
 from penstock_engine.sources.progress import Progress
 from penstock_engine.sources.protocols.opening import open_source
 from penstock_engine.sources.protocols.source import Source
+from penstock_engine.sources.resolution import check_pin, is_offline, parse_source
 from penstock_engine.sources.selection import select
 from penstock_engine.sources.storage.cleaning import make_room
 from penstock_engine.sources.storage.lease import POLL_S, Lease, acquire, try_acquire
@@ -57,10 +57,7 @@ def fetch_model(
     line about the progress.
     """
     start_s = time.monotonic()
-    try:
-        source = parse_model_source(uri)
-    except ValueError as error:
-        raise FetchError("BadSource", str(error)) from error
+    source = parse_source(uri)
     deadline = Deadline(limits)
     try:
         fetch = _Fetch(source, Store(cache or into / OWN_STORE), deadline, say)
@@ -102,7 +99,7 @@ class _Fetch:
                 if (manifest := self._find(known)) is not None:
                     yield manifest
                     return
-        if _is_offline():
+        if is_offline():
             raise FetchError(
                 "Offline",
                 "HF_HUB_OFFLINE is set and the cache does not have this model: unset it, or fetch the "
@@ -110,7 +107,7 @@ class _Fetch:
             )
         with closing(open_source(self._source, self._limits)) as remote:
             listing = self._deadline.retrying(remote.resolve)
-            self._check_pin(listing.resolved)
+            check_pin(self._source, listing.resolved)
             with self._use(listing.resolved):
                 manifest = self._find(listing.resolved) or self._fetch(remote, listing)
                 self._store.remember_revision(self._source, listing.resolved)
@@ -126,15 +123,7 @@ class _Fetch:
         """The revision that can be had without asking the source; None: it has to be asked."""
         if self._source.is_resolved:
             return self._source
-        return self._store.last_revision(self._source) if _is_offline() else None
-
-    def _check_pin(self, resolved: ModelSource) -> None:
-        if self._source.digest not in (None, resolved.digest):
-            raise FetchError(
-                "DigestMismatch",
-                "the source is no longer what the digest in the URI says: take the new digest, or "
-                "restore the files",
-            )
+        return self._store.last_revision(self._source) if is_offline() else None
 
     def _use(self, resolved: ModelSource) -> Lease:
         """Keep a model from being evicted while its lease is held."""
@@ -229,7 +218,3 @@ class _Fetch:
             stack.callback(lease.release)
             missing.append(file)
         return missing
-
-
-def _is_offline() -> bool:
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")

@@ -7,11 +7,7 @@ from typing import Any
 
 from penstock_engine.sources.credentials import apply_credentials
 from penstock_engine.sources.errors import FetchError
-from penstock_engine.sources.fetch import fetch_model
 from penstock_engine.sources.limits import FetchLimits
-
-# Exit codes of the command. A failure that may pass has that of sysexits.h for it (EX_TEMPFAIL).
-FETCHED, FAILED, FAILED_FOR_NOW = 0, 1, 75
 
 
 def run_fetch(
@@ -20,25 +16,32 @@ def run_fetch(
     cache: Path | None,
     limits: FetchLimits,
     credentials: Path | None = None,
-) -> tuple[dict[str, Any], int]:
-    """Fetch a model. Returns the report and the exit code.
+) -> dict[str, Any]:
+    """Fetch a model. Returns the report.
 
     credentials: folder with a file for each setting; None: they are in the environment. Readers of other
     versions read the report: entries may only be added.
     """
+    from penstock_engine.sources.fetch import fetch_model  # imports what other commands do not need
+
     try:
-        apply_credentials(credentials, _say)
-        result = fetch_model(uri, into, cache, limits, _say)
+        apply_credentials(credentials, say)
+        result = fetch_model(uri, into, cache, limits, say)
     except FetchError as error:
-        report = {
-            "ok": False,
-            "reason": error.reason,
-            "message": error.message,
-            "is_retryable": error.is_retryable,
-        }
-        return report, FAILED_FOR_NOW if error.is_retryable else FAILED
-    return {"ok": True, **asdict(result), "path": str(into)}, FETCHED
+        return failure(error)
+    return {"ok": True, **asdict(result), "path": str(into)}
 
 
-def _say(line: str) -> None:
+def failure(error: FetchError) -> dict[str, Any]:
+    """The report of a source that failed."""
+    return {
+        "ok": False,
+        "reason": error.reason,
+        "message": error.message,
+        "is_retryable": error.is_retryable,
+    }
+
+
+def say(line: str) -> None:
+    """Write a line for people, beside the report."""
     print(line, file=sys.stderr, flush=True)

@@ -14,13 +14,15 @@ TRICKLE_S, TRICKLE_BYTES = 0.05, 16
 
 
 class FileServer:
-    """A server. requests: (method, path, headers) of each request that came."""
+    """A server. requests: (method, path, headers) of each request that came. sent_bytes: of all bodies."""
 
     def __init__(self, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> None:
         self.faults = Faults()
         self.requests: list[tuple[str, str, Mapping[str, str]]] = []
         self.stopped = threading.Event()
         self.delay_s = 0.0  # between blocks of a file
+        self.sent_bytes = 0
+        self._counting = threading.Lock()
         server = self
 
         class Handler(_Handler):
@@ -54,6 +56,10 @@ class FileServer:
             handler.send_status(404)
         else:
             handler.send_file(content, {})
+
+    def count(self, num_bytes: int) -> None:
+        with self._counting:
+            self.sent_bytes += num_bytes
 
     def paths(self, text: str = "") -> list[str]:
         """Paths of the requests so far, of those with a text in them."""
@@ -132,6 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             for block in self._blocks(body, fault):
                 self.wfile.write(block)
+                self.files.count(len(block))
 
     def _blocks(self, body: bytes, fault: str) -> Iterator[bytes]:
         if fault in ("truncate", "hang_in_body"):

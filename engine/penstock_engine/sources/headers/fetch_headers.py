@@ -1,0 +1,163 @@
+"""Fetches of a model what a check of it reads: texts whole, weights as sparse files with real headers."""
+
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from penstock_engine.sources.deadline import Deadline
+from penstock_engine.sources.download import Download, write_failed
+from penstock_engine.sources.errors import FetchError
+from penstock_engine.sources.headers.gguf_header import has_whole_header
+from penstock_engine.sources.limits import MIB, FetchLimits
+from penstock_engine.sources.listing import SourceFile
+from penstock_engine.sources.parallel import run_parallel
+from penstock_engine.sources.progress import Progress
+from penstock_engine.sources.protocols.opening import open_source
+from penstock_engine.sources.protocols.source import Source
+from penstock_engine.sources.ranges import read_range
+from penstock_engine.sources.resolution import check_pin, is_offline, parse_source
+from penstock_engine.sources.selection import select
+from penstock_engine.sources.storage.partial_file import PartialFile
+from penstock_engine.sources.weights_check import MAX_HEADER_BYTES, check_weights
+
+WEIGHTS = (".safetensors", ".gguf")
+FIRST_SAFETENSORS_BYTES = 64 << 10  # enough for most shards of large models
+FIRST_GGUF_BYTES = 256 << 10  # a vocabulary needs some MiB more
+GROWTH = 4  # x the bytes of a GGUF file, until its header is complete
+MAX_TEXT_BYTES = 256 * MIB  # of a configuration or tokenizer; the largest tokenizers have 40
+PARTIAL = ".penstock-partial"  # folder of texts that are being downloaded
+OF_A_VOLUME = "lost+found"  # that the root of a new file system has
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHeaders:
+    """A source whose headers are in a folder. total_bytes: of the files that a fetch brings.
+
+    is_archive: it is in an archive, of which nothing was read; total_bytes are those of the archives.
+    """
+
+    resolved_uri: str
+    total_bytes: int
+    is_archive: bool = False
+
+
+def fetch_headers(uri: str, folder: Path, limits: FetchLimits) -> SourceHeaders:
+    """Fetch what a check reads into an empty folder. Raises FetchError, with the reasons of a fetch.
+
+    Files with weights have their true size, and nothing behind their header.
+    """
+    source = parse_source(uri)
+    if is_offline():
+        raise FetchError(
+            "Offline",
+            "HF_HUB_OFFLINE is set, so the source cannot be asked: unset it for the check",
+        )
+    deadline = Deadline(limits)
+    try:
+        _check_empty(folder)
+        with closing(open_source(source, limits)) as remote:
+            listing = deadline.retrying(remote.resolve)
+            check_pin(source, listing.resolved)
+            resolved_uri = str(listing.resolved)
+            if listing.archives:
+                num_bytes = sum(archive.size_bytes for archive in listing.archives)
+                return SourceHeaders(resolved_uri, num_bytes, is_archive=True)
+            files = select(listing.files, limits)
+            folder.mkdir(parents=True, exist_ok=True)
+            _fetch_texts(remote, [f for f in files if not _is_weights(f)], folder, deadline)
+            weights = [file for file in files if _is_weights(file)]
+            run_parallel(
+                [partial(_write_header, remote, file, folder, deadline) for file in weights],
+                deadline,
+            )
+            check_weights(folder)
+    except OSError as error:
+        raise write_failed(error) from error
+    return SourceHeaders(resolved_uri, sum(file.size_bytes for file in files))
+
+
+def _check_empty(folder: Path) -> None:
+    """Raise FetchError (FolderNotEmpty) for a folder with files, which may be of a real model; OSError."""
+    if folder.exists() and any(each.name != OF_A_VOLUME for each in folder.iterdir()):
+        raise FetchError(
+            "FolderNotEmpty",
+            f"{folder} has files: give --headers a folder of its own, as weights without content come there",
+        )
+
+
+def _is_weights(file: SourceFile) -> bool:
+    return file.name.endswith(WEIGHTS)
+
+
+def _fetch_texts(
+    remote: Source, files: Sequence[SourceFile], folder: Path, deadline: Deadline
+) -> None:
+    """Download files whole, and compare their digests. Raises FetchError, OSError."""
+    for file in files:
+        if file.size_bytes > MAX_TEXT_BYTES:
+            raise FetchError(
+                "FileTooLarge",
+                f"{file.name} has {file.size_bytes >> 20} MiB, more than the {MAX_TEXT_BYTES >> 20} that a "
+                "check reads: it is no configuration or tokenizer, so remove it there",
+            )
+    with ExitStack() as stack:
+        downloads = []
+        for number, file in enumerate(files):
+            path = folder / PARTIAL / str(number)
+            unfinished = PartialFile(path, file, deadline.limits.part_bytes)
+            stack.callback(unfinished.close)
+            downloads.append((file, unfinished, folder / file.name))
+        Download(remote, deadline, Progress(lambda _: None)).run(downloads)
+    shutil.rmtree(folder / PARTIAL, ignore_errors=True)
+
+
+def _write_header(remote: Source, file: SourceFile, folder: Path, deadline: Deadline) -> None:
+    """Write a sparse file of the true size with the header of a file. Raises FetchError, OSError."""
+    read = _read_gguf if file.name.endswith(".gguf") else _read_safetensors
+    header = read(remote, file, deadline)
+    with (folder / file.name).open("wb") as sparse:
+        sparse.write(header)
+        sparse.truncate(file.size_bytes)
+
+
+def _read_safetensors(remote: Source, file: SourceFile, deadline: Deadline) -> bytes:
+    """The header of a safetensors file, with its size before it; of what is none, some first bytes."""
+    start = _read(remote, file, 0, FIRST_SAFETENSORS_BYTES, deadline)
+    header_bytes = int.from_bytes(start[:8], "little")
+    end = 8 + header_bytes
+    if header_bytes > MAX_HEADER_BYTES or end > file.size_bytes:
+        return start  # the check of the weights says what is wrong
+    return (start + _read(remote, file, len(start), end, deadline))[:end]
+
+
+def _read_gguf(remote: Source, file: SourceFile, deadline: Deadline) -> bytes:
+    """The beginning of a GGUF file with its whole header."""
+    data, end = b"", FIRST_GGUF_BYTES
+    while len(data) < file.size_bytes:
+        data += _read(remote, file, len(data), end, deadline)
+        if has_whole_header(data):
+            break
+        if len(data) >= MAX_HEADER_BYTES:
+            raise FetchError(
+                "HeaderTooLarge",
+                f"{file.name} has more than {MAX_HEADER_BYTES // 10**6} MB of metadata: it is damaged, so "
+                "upload it again",
+            )
+        end = min(end * GROWTH, MAX_HEADER_BYTES)
+    return data
+
+
+def _read(remote: Source, file: SourceFile, start: int, end: int, deadline: Deadline) -> bytes:
+    """A range of a file, whose end may be behind it. Raises FetchError, Cancelled."""
+    end = min(end, file.size_bytes)
+    if start >= end:
+        return b""
+
+    def attempt() -> bytes:
+        with closing(read_range(remote, file, start, end, deadline)) as chunks:
+            return b"".join(chunks)
+
+    return deadline.retrying(attempt)
