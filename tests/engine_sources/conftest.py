@@ -9,6 +9,7 @@ from tests.support.sources.hub_server import HubServer
 
 from penstock_engine.sources.fetch import FetchResult, fetch_model
 from penstock_engine.sources.limits import FetchLimits
+from penstock_engine.sources.progress import Progress
 
 # Short times, so that what has to be waited for comes soon.
 QUICK = FetchLimits(
@@ -55,6 +56,6 @@ def fetch(tmp_path: Path) -> Fetch:
         uri: str, into: str = "model", cache: str | None = "cache", limits: FetchLimits = QUICK
     ) -> FetchResult:
         store = None if cache is None else tmp_path / cache
-        return fetch_model(uri, tmp_path / into, store, limits, lambda _: None)
+        return fetch_model(uri, tmp_path / into, store, limits, Progress(lambda _: None))
 
     return run

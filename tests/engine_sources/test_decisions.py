@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.limits import FetchLimits
-from penstock_engine.sources.progress import mean_rate, progress_line
+from penstock_engine.sources.progress import ProgressState, mean_rate, progress_line
 from penstock_engine.sources.protocols.http_errors import retry_after_s, status_error
 from penstock_engine.sources.retry import retry_delay_s
 from penstock_engine.sources.storage.eviction import CachedModel, choose_evictions
@@ -73,9 +73,10 @@ def test_a_trickle_ends_at_the_end_of_its_window() -> None:
 
 
 def test_progress_reads_as_a_sentence() -> None:
-    line = progress_line(int(3.1 * 2**30), int(14.2 * 2**30), 210 * 2**20)
+    line = progress_line(ProgressState(int(3.1 * 2**30), int(14.2 * 2**30), 0, 210 * 2**20))
     assert line == "Fetching: 3.1 of 14.2 GiB, 210.0 MiB/s, 54 s left"
-    assert progress_line(2**19, 2**20, 0.0) == "Fetching: 0.5 of 1.0 MiB, nothing arrives"
+    state = ProgressState(2**19, 2**20, 0, 0.0)
+    assert progress_line(state) == "Fetching: 0.5 of 1.0 MiB, nothing arrives"
     assert mean_rate([(0.0, 0), (2.0, 10), (4.0, 40)]) == 10.0
     assert mean_rate([(0.0, 0)]) == 0.0
 

@@ -1,4 +1,4 @@
-"""Specifications of the metrics that only an engine with a certain feature or device exposes."""
+"""Specifications of the metrics that only an engine with a certain feature or device exposes, or a fetch."""
 
 from penstock_engine.contract.metric_types import MetricSpec, counter, gauge
 
@@ -78,4 +78,30 @@ SPEC_ACCEPTED_BY_POSITION = counter(
 # Exposed only by an engine that speculates, as vLLM does.
 SPECULATION_METRICS: tuple[MetricSpec, ...] = (
     SPEC_DRAFTS, SPEC_DRAFT_TOKENS, SPEC_ACCEPTED_TOKENS, SPEC_ACCEPTED_BY_POSITION,
+)  # fmt: skip
+
+FETCH_BYTES = gauge(
+    "penstock:model_fetch_bytes",
+    "Bytes of the files to fetch that are there, also those of an earlier fetch that was interrupted.",
+    labels=(),
+)
+FETCH_TOTAL_BYTES = gauge(
+    "penstock:model_fetch_total_bytes",
+    "Bytes of the files to fetch, without those that the cache has. 0 until the source has told them.",
+    labels=(),
+)
+FETCH_DOWNLOADED_BYTES = counter(
+    "penstock:model_fetch_downloaded_bytes_total",
+    "Bytes that came over the network, also those that were fetched twice.",
+    labels=(),
+)
+FETCH_BYTES_PER_SECOND = gauge(
+    "penstock:model_fetch_bytes_per_second",
+    "Bytes per second over the network in the last 30 s.",
+    labels=(),
+)
+
+# Exposed only by `penstock-engine fetch` with a port, while it runs.
+FETCH_METRICS: tuple[MetricSpec, ...] = (
+    FETCH_BYTES, FETCH_TOTAL_BYTES, FETCH_DOWNLOADED_BYTES, FETCH_BYTES_PER_SECOND,
 )  # fmt: skip

@@ -54,6 +54,13 @@ def fetch(
     connections: Annotated[
         int, typer.Option(min=1, max=64, help="Number of parallel requests.")
     ] = DEFAULT_LIMITS.num_connections,
+    host: Annotated[
+        str, typer.Option(help="Address of the metrics about the progress.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port of the metrics. Default: they are not served."),
+    ] = None,
     credentials: Credentials = None,
     termination_log: TerminationLog = None,
 ) -> None:
@@ -61,7 +68,8 @@ def fetch(
     limits = FetchLimits(
         deadline_s=deadline_seconds, num_connections=connections, cache_bytes=cache_limit_bytes
     )
-    finish(run_fetch(uri, into, cache, limits, credentials), termination_log)
+    address = None if port is None else (host, port)
+    finish(run_fetch(uri, into, cache, limits, credentials, address), termination_log)
 
 
 def report_headers(

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,19 +49,19 @@ class FetchResult:
 
 
 def fetch_model(
-    uri: str, into: Path, cache: Path | None, limits: FetchLimits, say: Callable[[str], None]
+    uri: str, into: Path, cache: Path | None, limits: FetchLimits, progress: Progress
 ) -> FetchResult:
     """Fetch a model into a folder. Raises FetchError.
 
-    cache: folder of a store that other fetches share; None: the model's folder has its own. say: writes a
-    line about the progress.
+    cache: folder of a store that other fetches share; None: the model's folder has its own. progress: a new
+    one, which is entered.
     """
     start_s = time.monotonic()
     source = parse_source(uri)
     deadline = Deadline(limits)
     try:
-        fetch = _Fetch(source, Store(cache or into / OWN_STORE), deadline, say)
-        with fetch.used_model() as manifest:
+        fetch = _Fetch(source, Store(cache or into / OWN_STORE), deadline, progress)
+        with progress, fetch.used_model() as manifest:
             names = {file.name: fetch.folder / file.name for file in manifest.files}
             if read_manifest(into) != manifest:
                 link_files(into, manifest.files, names)
@@ -71,7 +71,7 @@ def fetch_model(
     return FetchResult(
         resolved_uri=manifest.resolved_uri,
         total_bytes=manifest.total_bytes,
-        downloaded_bytes=fetch.downloaded_bytes,
+        downloaded_bytes=progress.downloaded_bytes,
         num_files=len(manifest.files),
         num_cache_hits=fetch.num_cache_hits,
         seconds=round(time.monotonic() - start_s, 3),
@@ -82,12 +82,17 @@ class _Fetch:
     """A fetch of one model into a store."""
 
     def __init__(
-        self, source: ModelSource, store: Store, deadline: Deadline, say: Callable[[str], None]
+        self, source: ModelSource, store: Store, deadline: Deadline, progress: Progress
     ) -> None:
-        self._source, self._store, self._deadline, self._say = source, store, deadline, say
+        self._source, self._store, self._deadline, self._progress = (
+            source,
+            store,
+            deadline,
+            progress,
+        )
         self._limits = deadline.limits
         self.folder = store.root
-        self.downloaded_bytes = self.num_cache_hits = 0
+        self.num_cache_hits = 0
 
     @contextmanager
     def used_model(self) -> Iterator[Manifest]:
@@ -138,7 +143,7 @@ class _Fetch:
         if listing.archives:
             return self._fetch_archives(remote, listing)
         files = select(listing.files, self._limits)
-        self._say(f"Fetching {listing.resolved}: {len(files)} files")
+        self._progress.say(f"Fetching {listing.resolved}: {len(files)} files")
         entries = tuple(ModelFile(file.name, file.size_bytes, file.blob) for file in files)
         for attempt in range(MAX_ATTEMPTS):
             self._download(remote, files)
@@ -158,7 +163,7 @@ class _Fetch:
         with acquire(self._store.lease_path(f"model-{name}"), self._wait):
             if (manifest := self._find(listing.resolved)) is not None:
                 return manifest
-            self._say(f"Fetching {listing.resolved}: {len(listing.archives)} archives")
+            self._progress.say(f"Fetching {listing.resolved}: {len(listing.archives)} archives")
             self._download(remote, listing.archives)
             blobs = [self._store.blob_path(archive.blob) for archive in listing.archives]
             folder = self._store.root / "partial" / f"{name}.unpacked"
@@ -191,12 +196,8 @@ class _Fetch:
             done_bytes = sum(partial.done_bytes for _, partial, _ in partials)
             total_bytes = sum(file.size_bytes for file in missing)
             make_room(self._store, total_bytes - done_bytes, self._limits)
-            progress = stack.enter_context(Progress(self._say))
-            progress.plan(total_bytes, done_bytes)
-            try:
-                Download(remote, self._deadline, progress).run(partials)
-            finally:
-                self.downloaded_bytes += progress.downloaded_bytes
+            with self._progress.downloading(total_bytes, done_bytes):
+                Download(remote, self._deadline, self._progress).run(partials)
             self.num_cache_hits = len(files) - len(missing)
 
     def _lease_missing(self, stack: ExitStack, files: Sequence[SourceFile]) -> list[SourceFile]:
@@ -210,7 +211,7 @@ class _Fetch:
                 continue
             lease = try_acquire(self._store.lease_path(blob))
             if lease is None:
-                self._say(f"Waiting for another process, which fetches {file.name}")
+                self._progress.say(f"Waiting for another process, which fetches {file.name}")
                 lease = acquire(self._store.lease_path(blob), self._wait)
             if self._store.blob_path(blob).exists():
                 lease.release()

@@ -1,9 +1,11 @@
-"""Progress of a fetch, as lines of a log at a steady pace."""
+"""Progress of a fetch: counts of bytes, and lines of a log at a steady pace."""
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 
 INTERVAL_S = 5.0  # between lines
@@ -11,16 +13,28 @@ WINDOW = 6  # lines over which the rate is computed
 GIB, MIB = 1 << 30, 1 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class ProgressState:
+    """How far a fetch is. bytes_per_s: over the network, in the last WINDOW intervals."""
+
+    done_bytes: int
+    total_bytes: int
+    downloaded_bytes: int
+    bytes_per_s: float
+
+
 class Progress:
     """Counts the bytes of a fetch, and says every few seconds how far it is; a context manager.
 
-    say: writes a line.
+    say: writes a line, also those of others.
     """
 
     def __init__(self, say: Callable[[str], None], interval_s: float = INTERVAL_S) -> None:
-        self._say, self._interval_s = say, interval_s
+        self.say, self._interval_s = say, interval_s
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._total_bytes = self._done_bytes = self.downloaded_bytes = 0
+        self._is_downloading = False
+        self._samples = deque([(time.monotonic(), 0)], maxlen=WINDOW)
         self._thread = threading.Thread(target=self._report, name="progress", daemon=True)
 
     def __enter__(self) -> "Progress":
@@ -31,10 +45,17 @@ class Progress:
         self._ended.set()
         self._thread.join()
 
-    def plan(self, total_bytes: int, done_bytes: int) -> None:
-        """Set how much there is, and how much of it an earlier fetch has left."""
+    @contextmanager
+    def downloading(self, total_bytes: int, done_bytes: int) -> Iterator[None]:
+        """Add files that are downloaded meanwhile. done_bytes: of them, that an earlier fetch has left."""
         with self._lock:
-            self._total_bytes, self._done_bytes = total_bytes, done_bytes
+            self._total_bytes += total_bytes
+            self._done_bytes += done_bytes
+            self._is_downloading = True
+        try:
+            yield
+        finally:
+            self._is_downloading = False
 
     def add(self, num_bytes: int) -> None:
         """Count bytes that arrived."""
@@ -47,14 +68,20 @@ class Progress:
         with self._lock:
             self._done_bytes -= num_bytes
 
+    def state(self) -> ProgressState:
+        """How far the fetch is now. Thread-safe."""
+        with self._lock:
+            arrived = self.downloaded_bytes
+            rate = mean_rate([*self._samples, (time.monotonic(), arrived)])
+            return ProgressState(self._done_bytes, self._total_bytes, arrived, rate)
+
     def _report(self) -> None:
-        samples = deque([(time.monotonic(), 0)], maxlen=WINDOW)
         while not self._ended.wait(self._interval_s):
+            state = self.state()
             with self._lock:
-                done, total, arrived = self._done_bytes, self._total_bytes, self.downloaded_bytes
-            samples.append((time.monotonic(), arrived))
-            if total:
-                self._say(progress_line(done, total, mean_rate(list(samples))))
+                self._samples.append((time.monotonic(), state.downloaded_bytes))
+            if self._is_downloading:
+                self.say(progress_line(state))
 
 
 def mean_rate(samples: list[tuple[float, int]]) -> float:
@@ -63,11 +90,11 @@ def mean_rate(samples: list[tuple[float, int]]) -> float:
     return (samples[-1][1] - samples[0][1]) / seconds if seconds > 0 else 0.0
 
 
-def progress_line(done_bytes: int, total_bytes: int, bytes_per_s: float) -> str:
+def progress_line(state: ProgressState) -> str:
     """A line such as `Fetching: 3.1 of 14.2 GiB, 210 MiB/s, 55 s left`."""
-    unit, name = (GIB, "GiB") if total_bytes >= GIB else (MIB, "MiB")
-    line = f"Fetching: {done_bytes / unit:.1f} of {total_bytes / unit:.1f} {name}"
-    if bytes_per_s <= 0:
+    unit, name = (GIB, "GiB") if state.total_bytes >= GIB else (MIB, "MiB")
+    line = f"Fetching: {state.done_bytes / unit:.1f} of {state.total_bytes / unit:.1f} {name}"
+    if state.bytes_per_s <= 0:
         return f"{line}, nothing arrives"
-    left_s = (total_bytes - done_bytes) / bytes_per_s
-    return f"{line}, {bytes_per_s / MIB:.1f} MiB/s, {left_s:.0f} s left"
+    left_s = (state.total_bytes - state.done_bytes) / state.bytes_per_s
+    return f"{line}, {state.bytes_per_s / MIB:.1f} MiB/s, {left_s:.0f} s left"

@@ -1,6 +1,7 @@
 """Runs a fetch for a command: lines of progress on stderr, and the result as one line of JSON."""
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from penstock_engine.sources.credentials import apply_credentials
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.limits import FetchLimits
+from penstock_engine.sources.progress import Progress
 
 
 def run_fetch(
@@ -16,20 +18,32 @@ def run_fetch(
     cache: Path | None,
     limits: FetchLimits,
     credentials: Path | None = None,
+    address: tuple[str, int] | None = None,
 ) -> dict[str, Any]:
     """Fetch a model. Returns the report.
 
-    credentials: folder with a file for each setting; None: they are in the environment. Readers of other
-    versions read the report: entries may only be added.
+    credentials: folder with a file for each setting; None: they are in the environment. address: host
+    and port that serve metrics meanwhile; None: nothing does. Readers of other versions read the report:
+    entries may only be added.
     """
     from penstock_engine.sources.fetch import fetch_model  # imports what other commands do not need
 
+    progress = Progress(say)
     try:
         apply_credentials(credentials, say)
-        result = fetch_model(uri, into, cache, limits, say)
+        with _serving(progress, address):
+            result = fetch_model(uri, into, cache, limits, progress)
     except FetchError as error:
         return failure(error)
     return {"ok": True, **asdict(result), "path": str(into)}
+
+
+def _serving(progress: Progress, address: tuple[str, int] | None) -> AbstractContextManager[None]:
+    if address is None:
+        return nullcontext()
+    from penstock_engine.sources.metrics_server import serving_metrics  # imports prometheus_client
+
+    return serving_metrics(progress, *address, say)
 
 
 def failure(error: FetchError) -> dict[str, Any]:

@@ -35,6 +35,7 @@ def test_each_metric_is_listed_once() -> None:
             feature_metric_specs.OFFLOADING_METRICS,
             feature_metric_specs.CPU_METRICS,
             feature_metric_specs.GPU_METRICS,
+            feature_metric_specs.FETCH_METRICS,
         )
         for spec in specs
     )

@@ -32,6 +32,7 @@ ENGINE_GROUPS: tuple[tuple[str, tuple[EngineMetricSpec, ...]], ...] = (
     ("Only of an engine that computes on the CPU:", features.CPU_METRICS),
     ("Only of an engine that computes on GPUs:", features.GPU_METRICS),
     ("Only of an engine that speculates:", features.SPECULATION_METRICS),
+    ("Only of `penstock-engine fetch` with `--port`, while it runs:", features.FETCH_METRICS),
 )
 INTRODUCTION = """# Metrics
 
