@@ -23,7 +23,7 @@ class Record:
 
 
 # Time from a request at a service at zero to the decision that wakes it: the gateway answers the operator's
-# long poll, and the operator reads the gateways.
+# long poll, and the operator reads the gateway's requests.
 WAKE_DELAY_S = 0.1
 
 

@@ -5,15 +5,18 @@ from dataclasses import replace
 
 import pytest
 from tests.controller.scaling.conftest import KEY, SERVICE, SPEC
+from tests.support.specs.service_spec import pod_resources
 
+from penstock.clients.pods.scrape import Scraper
 from penstock.clients.pods.wake_poll import PATH
 from penstock.controller.scaling import wake_watch
+from penstock.controller.scaling.gateway_pods import gateway_pods
 from penstock.controller.scaling.idle_gate import IdleGate
 from penstock.controller.scaling.scale_targets import ScaleTarget
 from penstock.controller.scaling.wake_watch import WakeWatch
 from penstock.core.observed.gateway_report import VERSION, GatewayReport, demand_of
 from penstock.core.scaling.idle import AdapterWork, GatewayDemand
-from penstock.core.scaling.signals import Observation, PodView
+from penstock.core.scaling.signals import Missing, Observation, PodView
 
 IDLE_S = 20.0
 
@@ -29,7 +32,8 @@ async def drowsy(world):
         view = PodView("p", "Ready", 100.0, 107.0, None, "")
         pods = ((view, world.engine_address),) if asked and world.has_engine else ()
         rollout = replace(SERVICE.rollout, at_zero=world.at_zero)
-        service = replace(SERVICE, scaling=scaling, rollout=rollout)
+        resources = pod_resources(accelerator=world.accelerator)
+        service = replace(SERVICE, scaling=scaling, rollout=rollout, resources=resources)
         return [ScaleTarget(service, asked, pods, world.reported, is_rolling_out=world.is_rolling)]
 
     world.is_rolling, world.at_zero = False, "Try"
@@ -139,7 +143,99 @@ def test_demand_at_a_gateway_that_does_not_know_the_service():
     assert demand_of(GatewayReport(VERSION, 5.0, {}), "default/chat") == GatewayDemand(5.0, 0, 0)
 
 
-async def test_the_loop_ticks_at_once_when_it_is_called(world, monkeypatch):
+async def test_a_wake_up_does_not_wait_for_engines_of_others(drowsy, monkeypatch):
+    """A tick waits for the engine of another service, and has read the gateway before the request came."""
+    await sleep(drowsy)
+    is_read, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def hang(self, namespace, pod, address):
+        is_read.set()
+        await goes_on.wait()
+        return Missing(pod, "TimeoutError")
+
+    monkeypatch.setattr(Scraper, "read", hang)
+    view = PodView("hostile", "Ready", 100.0, 107.0, None, "")
+    neighbor = replace(SERVICE, name="neighbor", uid="u2", scaling=SPEC)
+    neighbors = [ScaleTarget(neighbor, 1, ((view, "127.0.0.1:1"),), None)]
+    own = drowsy.scaler._targets
+    monkeypatch.setattr(drowsy.scaler, "_targets", lambda: [*own(), *neighbors])
+    reports = drowsy.scraper.stats_report
+    reported = asyncio.Event()
+
+    async def stats_report(pod, address):
+        answer = await reports(pod, address)
+        reported.set()
+        return answer
+
+    monkeypatch.setattr(drowsy.scraper, "stats_report", stats_report)
+    ticking = asyncio.create_task(drowsy.tick())
+    await is_read.wait()
+    await reported.wait()
+    drowsy.gateway.arrivals += 1
+    await drowsy.scaler.wake(*gateway_pods(drowsy.gateways))
+    assert not ticking.done()
+    assert drowsy.report().desired == 1
+    assert drowsy.report().reason == "a request came; an engine is expected in 7 s"
+    assert drowsy.changed[-1] == KEY
+
+    goes_on.set()
+    await ticking
+    assert drowsy.report().desired == 1
+    await drowsy.tick()
+    assert drowsy.report().desired == 1
+
+
+async def test_a_call_without_a_request_wakes_nothing(drowsy):
+    await sleep(drowsy)
+    (pod,) = gateway_pods(drowsy.gateways)
+    drowsy.changed.clear()
+    await drowsy.scaler.wake(pod)
+    drowsy.gateway.arrivals += 1
+    await drowsy.scaler.wake(pod)
+    await drowsy.scaler.wake(pod)
+    assert drowsy.changed == [KEY]
+
+
+async def test_a_service_that_no_tick_has_seen_is_left_to_the_next_one(drowsy):
+    drowsy.gateway.arrivals += 1
+    await drowsy.scaler.wake(*gateway_pods(drowsy.gateways))
+    assert drowsy.report() is None
+
+
+async def test_a_wake_up_gets_what_a_quota_leaves(drowsy):
+    """Its neighbor has the only accelerator, and may keep it."""
+    drowsy.accelerator = ("nvidia.com/gpu", 1)
+    await sleep(drowsy)
+    resources = pod_resources(accelerator=drowsy.accelerator)
+    neighbor = replace(
+        SERVICE, name="neighbor", uid="u2", resources=resources,
+        scaling=replace(SPEC, min_replicas=1),
+    )  # fmt: skip
+    view = PodView("p", "Ready", 100.0, 107.0, None, "")
+    target = ScaleTarget(neighbor, 1, ((view, drowsy.engine_address),), None)
+    own = drowsy.targets
+    drowsy.scaler._targets = lambda: [*own(), target]
+    await drowsy.tick()
+    drowsy.quotas.append(quota("1"))
+    drowsy.gateway.arrivals += 1
+    await drowsy.scaler.wake(*gateway_pods(drowsy.gateways))
+    assert (drowsy.report().desired, drowsy.report().reason_code) == (0, "OverBudget")
+    drowsy.quotas[:] = [quota("2")]
+    drowsy.gateway.arrivals += 1
+    await drowsy.scaler.wake(*gateway_pods(drowsy.gateways))
+    assert drowsy.report().desired == 1
+
+
+def quota(hard):
+    name = "requests.nvidia.com/gpu"
+    return {
+        "metadata": {"namespace": "default", "name": "gpus"},
+        "spec": {},
+        "status": {"hard": {name: hard}, "used": {name: "1"}},
+    }
+
+
+async def test_the_loop_ticks_early_when_the_gateway_that_calls_does_not_answer(world, monkeypatch):
     ticks = asyncio.Queue()
 
     async def tick():
@@ -148,10 +244,12 @@ async def test_the_loop_ticks_at_once_when_it_is_called(world, monkeypatch):
     monkeypatch.setattr("penstock.controller.scaling.scaler.TICK_S", 3600.0)
     monkeypatch.setattr("penstock.controller.scaling.scaler.MIN_TICK_S", 0.0)
     monkeypatch.setattr(world.scaler, "tick", tick)
+    world.gateway.arrivals = None
+    world.add_gateway(world.gateway_port, "gateway-a")
     running = asyncio.create_task(world.scaler.run())
     async with asyncio.timeout(10):
         await ticks.get()
-        world.scaler.wake()
+        await world.scaler.wake(*gateway_pods(world.gateways))
         await ticks.get()
     running.cancel()
 
@@ -168,14 +266,16 @@ async def test_gateways_are_polled_while_they_are_ready(world, monkeypatch):
 
     world.gateway.feed = answer
     world.add_gateway(world.gateway_port, "gateway-a")
-    watch = WakeWatch(
-        lambda: world.gateways, lambda: calls.append("called"), world.scaler._failures
-    )
+
+    async def called(pod):
+        calls.append(pod.name)
+
+    watch = WakeWatch(lambda: world.gateways, called, world.scaler._failures)
     running = asyncio.create_task(watch.run())
     async with asyncio.timeout(10):
         paths = [await asked.get() for _ in range(6)]
     assert paths[:4] == [f"{PATH}?token={token}" for token in ("", "a-0", "a-1", "a-1")]
-    assert calls == ["called", "called"]
+    assert calls == ["gateway-a", "gateway-a"]
     world.gateways[0]["status"]["conditions"][0]["status"] = "False"
     await asyncio.sleep(0.1)
     while not asked.empty():

@@ -1,17 +1,27 @@
 """Decides about zero replicas: runs the rule of scale to zero, and holds its state by service."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 
 from penstock.clients.kubernetes.informer import Key
 from penstock.controller.scaling.observer import Observer
 from penstock.controller.scaling.scale_targets import ScaleTarget
 from penstock.core.rollout.at_zero import is_accepted_at_zero
-from penstock.core.scaling.idle import AdapterWork, IdleDecision, IdleInputs, IdleRule, IdleState
+from penstock.core.scaling.idle import (
+    AdapterWork,
+    GatewayDemand,
+    IdleDecision,
+    IdleInputs,
+    IdleRule,
+    IdleState,
+    is_called,
+)
 from penstock.core.scaling.learned.startup import StartUp
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.scaling.signals import Observation
 
 NO_ADAPTER_WORK = AdapterWork()
+NO_DEMAND: Mapping[str, GatewayDemand] = MappingProxyType({})
 
 
 class IdleGate:
@@ -35,10 +45,23 @@ class IdleGate:
         state = self._states.get(key)
         return None if state is None else round(state.startup.expected_s)
 
+    def is_news(self, key: Key, gateway: str, demand: GatewayDemand) -> bool:
+        """Whether a gateway has requests of the service, or had some since the last decision."""
+        state = self._states.get(key)
+        return state is not None and is_called(state, gateway, demand)
+
     def decide(
-        self, target: ScaleTarget, seen: Observation, last: ScalingReport | None
+        self,
+        target: ScaleTarget,
+        seen: Observation,
+        last: ScalingReport | None,
+        newer: Mapping[str, GatewayDemand] = NO_DEMAND,
     ) -> IdleDecision | None:
-        """Decide on one service; None if it is never at zero. last: the last decision, perhaps stored."""
+        """Decide on one service; None if it is never at zero.
+
+        last: the last decision, perhaps stored. newer: requests at gateways that were read after the last
+        scrape.
+        """
         key, scaling = target.service.key, target.service.scaling
         if scaling.min_replicas:
             self._states.pop(key, None)
@@ -47,7 +70,7 @@ class IdleGate:
         needs_engine = not is_accepted_at_zero(target.service.rollout, seen.provisioned)
         inputs = IdleInputs(
             seen,
-            self._observer.demand(key),
+            {**self._observer.demand(key), **newer},
             is_rolling_out=(target.is_rolling_out and needs_engine) or work.is_rolling_out,
             is_loading=work.is_loading,
         )

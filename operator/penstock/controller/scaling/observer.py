@@ -21,7 +21,7 @@ from penstock.core.observed.gateway_report import (
     demand_of,
 )
 from penstock.core.rollout.routes import AppliedGenerations
-from penstock.core.scaling.idle import GatewayState, SilentGateway
+from penstock.core.scaling.idle import GatewayDemand, GatewayState, SilentGateway
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
@@ -107,6 +107,18 @@ class Observer:
             if not isinstance(answer, Missing)
         }
         return {**self._silent, **reports}
+
+    async def demand_at(self, gateway: GatewayPod) -> Callable[[Key], GatewayDemand] | None:
+        """Read one gateway alone. Returns its requests by service; None if it does not answer."""
+        answer = await self._scraper.stats_report(gateway.name, gateway.address)
+        if isinstance(answer, Missing):
+            return None
+        return lambda key: demand_of(answer, "/".join(key))
+
+    def observe_at_zero(self, target: ScaleTarget) -> Observation:
+        """Observe a service without engines, with the gateways' counts as of the last scrape."""
+        reading = self.reading(target.service.key)
+        return Observation(self._scraper.now(), (), 0, reading, target.by_variant)
 
     def adapter_counts(self, key: Key) -> Mapping[str, AdapterCounts] | None:
         """Return the gateways' counts of a service's adapters, by their names in engines.

@@ -11,13 +11,15 @@ from penstock.clients.kubernetes.informer import Key
 from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.clients.machine.logs import service_fields
 from penstock.controller.process.failures import Failures
-from penstock.controller.scaling.idle_gate import IdleGate
+from penstock.controller.scaling.gateway_pods import GatewayPod
+from penstock.controller.scaling.idle_gate import NO_DEMAND, IdleGate
 from penstock.controller.scaling.kv_scaler import KvScaler
 from penstock.controller.scaling.objective_scaler import ObjectiveScaler
 from penstock.controller.scaling.observer import Observer
 from penstock.controller.scaling.scale_targets import ScaleTarget, accelerators_held
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.scaling import quotas
+from penstock.core.scaling.idle import GatewayDemand
 from penstock.core.scaling.quotas import Pool
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.scaling.rule import Decision
@@ -29,7 +31,7 @@ from penstock.errors import KubeError
 logger = logging.getLogger(__name__)
 
 TICK_S = 2.0
-# Shortest time between two ticks, in seconds, of which the second is for a service to wake.
+# Shortest time between two ticks, in seconds, of which the second starts early.
 MIN_TICK_S = 0.5
 # Change of the learned start-up time that is worth a status write, as a fraction of it.
 NOTABLE_STARTUP_CHANGE = 0.2
@@ -74,13 +76,14 @@ class Scaler:
         self._shortages: dict[Key, VariantShortages] = {}
         self._uids: dict[Key, str] = {}
         self._unreadable: tuple[str, ...] = ()
+        self._woken: set[Key] = set()  # since the tick that runs has begun
 
     def report(self, key: Key, uid: str) -> ScalingReport | None:
         """Return the last report on a service; None if it was on a deleted service of the same name."""
         return self._reports.get(key) if self._uids.get(key) == uid else None
 
     async def run(self) -> None:
-        """Run `tick` every two seconds, and after each `wake`, until cancelled."""
+        """Run `tick` every two seconds until cancelled, or earlier if a `wake` could not decide."""
         while True:
             started_s = monotonic()
             self._wake.clear()
@@ -91,17 +94,60 @@ class Scaler:
                 async with asyncio.timeout(max(0.0, TICK_S - (monotonic() - started_s))):
                     await self._wake.wait()
 
-    def wake(self) -> None:
-        """Run the next tick as soon as possible: a request came for a service at zero."""
-        self._wake.set()
+    async def wake(self, gateway: GatewayPod) -> None:
+        """Decide at once on the services at zero that a gateway has requests for.
+
+        Only this gateway is read: engines and gateways that hang, and a tick that waits for them, delay no
+        wake-up. If it does not answer, the next tick starts early.
+        """
+        demand_of = await self._observer.demand_at(gateway)
+        if demand_of is None:
+            self._wake.set()
+            return
+        targets = [self._with_last_decision(each) for each in self._targets() if each.is_scaled]
+        for target in targets:
+            key = target.service.key
+            is_known = self._uids.get(key) == target.service.uid
+            demand = demand_of(key)
+            if (
+                is_known
+                and not target.provisioned
+                and self._gate.is_news(key, gateway.name, demand)
+            ):
+                with self._failures.isolate_errors("scaler", *key):
+                    await self._wake_one(target, targets, {gateway.name: demand})
+
+    async def _wake_one(
+        self,
+        target: ScaleTarget,
+        targets: Sequence[ScaleTarget],
+        newer: Mapping[str, GatewayDemand],
+    ) -> None:
+        """Decide on one service at zero. targets: all. The others of its namespace keep what they have."""
+        key, limits = target.service.key, self._limits(targets)
+        seen = self._observer.observe_at_zero(target)
+        decision = await self._decide_logged(target, seen, limits, newer)
+        if decision is None:
+            return
+        self._woken.add(key)
+        others = (each for each in targets if each.service.namespace == key[0] and each != target)
+        held = [(o.service, last.as_decision()) for o in others if (last := self._last(o))]
+        granted, *_ = quotas.apply_quotas([(target.service, decision), *held], limits)
+        self._set_report(target, granted)
+        self._decided(target.service, seen, granted)
 
     async def tick(self) -> None:
-        """Scrape all targets, decide on each that is scaled, and share the quotas."""
+        """Scrape all targets, decide on each that is scaled, and share the quotas.
+
+        A service that was woken meanwhile is left to the next tick: what was observed of it is older.
+        """
+        self._woken.clear()
         observed = self._targets()
         targets = [target for target in observed if target.is_scaled]
         self._prune(targets)
         observations = await self._observer.scrape([self._with_last_decision(t) for t in observed])
         limits = self._limits(targets)
+        targets = [target for target in targets if target.service.key not in self._woken]
         decisions = await asyncio.gather(
             *(self._decide_logged(t, observations[t.service.key], limits) for t in targets)
         )
@@ -153,20 +199,28 @@ class Scaler:
         return [(target.service, each) for (target, _), each in zip(wanted, granted, strict=True)]
 
     async def _decide_logged(
-        self, target: ScaleTarget, observation: Observation, limits: Mapping[Pool, int]
+        self,
+        target: ScaleTarget,
+        observation: Observation,
+        limits: Mapping[Pool, int],
+        newer: Mapping[str, GatewayDemand] = NO_DEMAND,
     ) -> Decision | None:
         with self._failures.isolate_errors("scaler", *target.service.key):
             try:
-                return await self._decide(target, observation, limits)
+                return await self._decide(target, observation, limits, newer)
             except KubeError as error:
                 logger.warning("not scaled: %s", error, extra=service_fields(target.service.key))
         return None
 
     async def _decide(
-        self, target: ScaleTarget, observation: Observation, limits: Mapping[Pool, int]
+        self,
+        target: ScaleTarget,
+        observation: Observation,
+        limits: Mapping[Pool, int],
+        newer: Mapping[str, GatewayDemand],
     ) -> Decision:
         key, spec = target.service.key, target.service.scaling
-        idle = self._gate.decide(target, observation, self._last(target))
+        idle = self._gate.decide(target, observation, self._last(target), newer)
         if spec.objectives is not None:
             shortages = self._shortages.get(key, VariantShortages())
             shortages = shortages.updated(observation.now_s, target.unschedulable)

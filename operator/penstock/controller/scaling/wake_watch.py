@@ -1,7 +1,7 @@
 """Polls gateways for requests that came for services at zero, and says so at once."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from penstock.clients.kubernetes.client import Object
 from penstock.clients.pods.wake_poll import WakePoll
@@ -20,14 +20,14 @@ RETRY_S = 2.0
 class WakeWatch:
     """Keeps one poll open at each ready gateway.
 
-    gateways: the gateways' pods; None until they have been listed. called: called when a request came for a
-    service at zero.
+    gateways: the gateways' pods; None until they have been listed. called: called with the gateway to which a
+    request came for a service at zero.
     """
 
     def __init__(
         self,
         gateways: Callable[[], Iterable[Object] | None],
-        called: Callable[[], None],
+        called: Callable[[GatewayPod], Awaitable[None]],
         failures: Failures,
     ) -> None:
         self._poll = WakePoll()
@@ -55,18 +55,19 @@ class WakeWatch:
         for pod in polls.keys() - ready:
             polls.pop(pod).cancel()
         for pod in ready - polls.keys():
-            polls[pod] = group.create_task(self._follow(pod.address))
+            polls[pod] = group.create_task(self._follow(pod))
 
-    async def _follow(self, address: str) -> None:
+    async def _follow(self, pod: GatewayPod) -> None:
         """Poll one gateway until cancelled."""
         token = ""
         while True:
-            answer = await self._poll.wait(address, token)
+            answer = await self._poll.wait(pod.address, token)
             if answer is None:
                 await asyncio.sleep(RETRY_S)
                 continue
             # The first answer only tells where the gateway's calls stand: the next tick reads its requests.
             if token not in ("", answer):
-                self._called()
+                with self._failures.isolate_errors("scaler"):
+                    await self._called(pod)
             token = answer
             await asyncio.sleep(MIN_INTERVAL_S)

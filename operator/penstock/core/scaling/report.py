@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.formats.conditions import find_condition
-from penstock.core.scaling.rule import UNATTAINABLE, note_of
+from penstock.core.scaling.rule import UNATTAINABLE, Decision, TrailEntry, note_of
 from penstock.core.spec.service import Object
 
 
@@ -27,6 +27,13 @@ class ScalingReport:
     def unattainable(self) -> str | None:
         """The objectives that an idle engine misses, if the rule found any."""
         return note_of(UNATTAINABLE, ((step, note) for step, _, note in self.trail))
+
+    def as_decision(self) -> Decision:
+        """The decision that it reports."""
+        trail = tuple(TrailEntry(*entry) for entry in self.trail)
+        return Decision(
+            self.desired, self.reason, self.reason_code, trail, self.valid, self.by_variant
+        )
 
     @classmethod
     def of(cls, status: Object) -> "ScalingReport | None":
