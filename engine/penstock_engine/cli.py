@@ -1,4 +1,4 @@
-"""Command line of the engine: serve, preflight, fetch, convert, make-model, make-adapters.
+"""Command line of the engine: serve, preflight, fetch, hold, convert, make-model, make-adapters.
 
 Flags have vLLM's names if it has them. Commands import large packages when they run, so that errors of the
 command line appear at once.
@@ -33,6 +33,7 @@ from penstock_engine.sources.command import (
     TerminationLog,
     fetch,
     finish,
+    hold,
     report_headers,
 )
 from penstock_engine.telemetry import logs
@@ -221,6 +222,7 @@ def preflight(
 
 
 app.command()(fetch)
+app.command()(hold)
 
 
 @app.command()

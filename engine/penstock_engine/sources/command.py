@@ -1,5 +1,7 @@
-"""Options and output of `penstock-engine fetch`, and of `preflight` for its sources."""
+"""Options and output of `penstock-engine fetch` and `hold`, and of `preflight` for its sources."""
 
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -70,6 +72,19 @@ def fetch(
     )
     address = None if port is None else (host, port)
     finish(run_fetch(uri, into, cache, limits, credentials, address), termination_log)
+
+
+def hold(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Folders that a fetch has filled.")
+    ],
+    cache: Annotated[Path, typer.Option(help="Folder of the cache that the fetch used.")],
+) -> None:
+    """Keep the models of folders in a cache while an engine serves them, until SIGTERM."""
+    program = "penstock_engine.sources.storage.hold"
+    words = [sys.executable, "-P", "-m", program, str(cache), *map(str, folders)]
+    # It runs as long as the engine: without this process' imports it has a fraction of its memory.
+    os.execv(sys.executable, words)  # noqa: S606 - a list, never a shell string
 
 
 def report_headers(

@@ -4,7 +4,7 @@ A lease is a file. Its holder locks it (flock) and renews its modification time.
 is judged in two ways, as neither serves everywhere:
 
 - On the same kernel (the same boot id), by the lock: the kernel drops it when the process dies, so the next
-  process takes over at once.
+  process takes over at once. A lease that outlives its holder then holds on as on other machines.
 - Otherwise by the modification time: network file systems may not pass locks between machines. It is compared
   with that of a file written just now, so both times are of the file server's clock.
 
@@ -55,28 +55,38 @@ class Lease:
                 self._path.unlink()
         os.close(self._descriptor)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether another process has removed it or taken it over, as it expired meanwhile."""
+        try:
+            return bool(_content(self._path).get("token") != self._token)
+        except OSError:
+            return True
+
     def _renew(self) -> None:
         while not self._ended.wait(RENEWAL_S):
             with suppress(OSError):
                 os.utime(self._path)
 
 
-def acquire(path: Path, wait: Callable[[], None]) -> Lease:
+def acquire(path: Path, wait: Callable[[], None], *, outlives_holder: bool = False) -> Lease:
     """Take a lease, as soon as no other process holds it.
 
-    wait: called between attempts; it sleeps, or raises to give up. Raises OSError.
+    wait: called between attempts; it sleeps, or raises to give up. outlives_holder: the lease of a process
+    that died holds on until it expires, so that the process may be started again. Raises OSError.
     """
     while True:
-        if (lease := try_acquire(path)) is not None:
+        if (lease := try_acquire(path, outlives_holder=outlives_holder)) is not None:
             return lease
         wait()
 
 
-def try_acquire(path: Path) -> Lease | None:
-    """Take a lease; None if another process holds it. Raises OSError."""
+def try_acquire(path: Path, *, outlives_holder: bool = False) -> Lease | None:
+    """Take a lease; None if another process holds it. outlives_holder: as for `acquire`. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(8)
-    content = json.dumps({"token": token, "boot_id": _boot_id(), "pid": os.getpid()}).encode()
+    entries = {"token": token, "boot_id": _boot_id(), "pid": os.getpid()}
+    content = json.dumps(entries | {"outlives_holder": outlives_holder}).encode()
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except FileExistsError:
@@ -93,13 +103,19 @@ def is_held(path: Path) -> bool:
     with suppress(FileNotFoundError):
         content, status = _content(path), path.stat()
         if content.get("boot_id") == _boot_id() and _supports_locks(path.parent):
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                return not _lock(descriptor)
-            finally:
-                os.close(descriptor)
+            is_locked = _is_locked(path)
+            if is_locked or not content.get("outlives_holder"):
+                return is_locked
         return _now_s(path.parent) - status.st_mtime < EXPIRY_S
     return False
+
+
+def _is_locked(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return not _lock(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _take_over(path: Path, token: str, content: bytes) -> Lease | None:
