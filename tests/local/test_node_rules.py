@@ -70,6 +70,7 @@ def test_references_expand_as_in_kubernetes(text: str, expected: str) -> None:
     [
         ("/models/tiny", "/host/tmp/m/tiny"),
         ("--dir=/models", "--dir=/host/tmp/m"),
+        ("--headers=/models=s3://b/models", "--headers=/host/tmp/m=s3://b/models"),
         ("/modelsX", "/modelsX"),
         ("/other/models", "/other/models"),
         ("/models:/tmp", "/host/tmp/m:/host/t"),

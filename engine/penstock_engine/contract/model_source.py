@@ -27,6 +27,8 @@ FORMS: dict[str, str] = {
     "oci": "oci://HOST/NAME:TAG or oci://HOST/NAME@sha256:DIGEST",
     "https": "https://HOST/PATH#sha256=DIGEST",
 }
+# Schemes of folders that pods mount; models at all others are fetched.
+MOUNTED = ("pvc", "file")
 MAX_URI_LENGTH = 2048  # characters; the longest path of an object has 1024 bytes
 
 CLAIM = r"(?P<host>[a-z0-9]([-a-z0-9.]*[a-z0-9])?)(/(?P<path>.+))?"
@@ -81,6 +83,12 @@ class ModelSource:
             return f"{place}/{self.name}{tag}" + (f"@{self.digest}" if self.digest else "")
         path = self.path if self.scheme == "file" or not self.path else f"/{self.path}"
         return place + path + (f"#{self.digest.replace(':', '=')}" if self.digest else "")
+
+
+def is_fetched(uri: str) -> bool:
+    """Whether a model or adapter is fetched; otherwise it is in a folder that pods mount."""
+    scheme = uri.partition("://")[0]
+    return scheme in PATTERNS and scheme not in MOUNTED
 
 
 def parse_model_source(uri: str) -> ModelSource:

@@ -234,6 +234,7 @@ class Leader:
             judgement=self._judge.judgement,
             applied_generations=self._observer.applied_generations,
             engine_readings=self._observer.engine_readings,
+            fetch_progress=self._scraper.fetch_progress,
             gateway_url=gateway_url(self._settings.namespace),
             gone=self._service_gone,
             limits=self._settings.limits,

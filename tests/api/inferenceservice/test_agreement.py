@@ -92,7 +92,10 @@ def texts(node: dict[str, Json]) -> st.SearchStrategy[str]:
     rules = [rule["rule"] for rule in node.get("x-kubernetes-validations", [])]
     if not rules:
         return st.text(min_size=node.get("minLength", 0), max_size=12)
-    patterns = [p for rule in rules for p in re.findall(r"self\.matches\('(\^.*?\$)'\)", rule)]
+    patterns = [p for rule in rules for p in re.findall(r"self\.matches\(r?'(\^.*?\$)'\)", rule)]
+    patterns = [
+        pattern for pattern in patterns if not pattern.startswith("^[^")
+    ]  # of no value as a whole
     matching = st.one_of([st.from_regex(pattern, fullmatch=True) for pattern in patterns])
     if any("double(self)" in rule for rule in rules):
         matching = st.sampled_from(["0.5", "0.99", "1", "2.50", "1000001", "-1", "1e3"]) | matching

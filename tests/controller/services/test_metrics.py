@@ -1,10 +1,11 @@
 """The series of services: where their values come from, and that none outlives its service."""
 
+import json
 from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.controller.services.service_bodies import KEY, NEW, OLD, child, rolled_out_service
+from tests.controller.services.service_bodies import AT, KEY, NEW, OLD, child, rolled_out_service
 from tests.support.specs.service_spec import service_spec
 
 from penstock.api.conversion.convert import InvalidService, to_core
@@ -181,6 +182,8 @@ def test_every_metric_of_services_has_a_source():
     world.readings[KEY] = replace(NO_REQUESTS, arrivals=1, ended=1)
     world.metrics.observe_requests()
     world.metrics.observe_change(KEY, rolled_out_service(phase="Starting"), world.services[KEY])
+    world.pods[0]["status"]["initContainerStatuses"] = [ended_fetch(0, DONE)]
+    world.metrics.observe_fetches()
     exported = {name for name, *_ in world.samples()}
     assert exported == {name for spec in specs.SERVICES for name in spec.samples}
 
@@ -251,3 +254,35 @@ def test_services_may_change_while_series_are_made():
 
     world.services = {KEY: Changing(rolled_out_service()), ("default", "b"): rolled_out_service()}
     assert value(world, specs.SPEC_GENERATION) == 7
+
+
+def ended_fetch(code, report, at="2026-01-01T00:00:10Z"):
+    ended = {"exitCode": code, "message": json.dumps(report), "finishedAt": at}
+    return {"name": "fetch-model", "state": {"terminated": ended}}
+
+
+DONE = {"ok": True, "downloaded_bytes": 30, "total_bytes": 40, "seconds": 2.5, "num_cache_hits": 1}
+BUSY = {"ok": False, "reason": "ServerError", "message": "503"}
+FORGED = {"ok": False, "reason": "a b", "message": ""}
+
+
+def test_each_fetch_of_a_model_is_counted_once():
+    world = World()
+    assert value(world, specs.FETCHED_BYTES) is None
+    world.pods[0]["status"]["initContainerStatuses"] = [ended_fetch(75, BUSY)]
+    world.pods[1]["status"]["initContainerStatuses"] = [ended_fetch(0, DONE)]
+    for _ in range(2):
+        world.metrics.observe_fetches()
+    assert value(world, specs.FETCHES, "ServerError") == 1
+    assert value(world, specs.FETCHES, "Fetched") == 1
+    assert value(world, specs.FETCHED_BYTES) == 30
+    assert value(world, specs.FETCH_S) == 2.5
+    assert value(world, specs.FETCH_CACHE_HITS) == 1
+    # The pod's next run, of a container that somebody else may have written.
+    world.pods[0]["status"]["initContainerStatuses"] = [ended_fetch(1, FORGED, AT)]
+    world.metrics.observe_fetches()
+    assert value(world, specs.FETCHES, "Other") == 1
+    assert value(world, specs.FETCHES, "ServerError") == 1
+    del world.services[KEY]
+    world.metrics.observe_fetches()
+    assert value(world, specs.FETCHED_BYTES) is None

@@ -84,6 +84,7 @@ def test_every_field_of_a_rollout_under_way() -> None:
             "message": "because", "revision": NEW, "replicas": 2, "weightPercent": 5, "command": "",
             "rejected": None, "evidence": [], "gates": [],
         },
+        "model": None,
         "engine": {
             "device": "cpu", "maxModelLen": None, "maxNumSeqs": 32, "maxNumBatchedTokens": None,
             "dtype": "auto", "memoryUtilizationPercent": 90, "quantization": None,

@@ -42,6 +42,16 @@ def test_an_engine_that_ended_has_an_event_once(reason: str) -> None:
     ]
 
 
+def test_a_fetch_has_events_at_its_begin_and_end() -> None:
+    waiting, fetching = with_engines("Progressing"), with_engines("Fetching")
+    assert new_events(waiting, fetching, None) == [("Normal", "Fetching", "w")]
+    assert new_events(fetching, fetching, None) == []
+    end = [("Normal", "Fetched", "the pods have fetched the model")]
+    assert new_events(fetching, waiting, None) == end
+    # A fetch that failed has no end.
+    assert new_events(fetching, with_engines("NoSpace"), None) == []
+
+
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [

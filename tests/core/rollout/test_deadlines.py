@@ -7,8 +7,10 @@ from tests.core.rollout.rollout_inputs import NEW, OLD, SINCE_S, inputs, pod, st
 from tests.support.specs.service_spec import service_spec
 
 from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.fetches import PodFetches
 from penstock.core.observed.rollout_phases import Phase
 from penstock.core.rollout.deadlines import (
+    FETCH_DEADLINE_S,
     PHASES_WITHOUT_DEADLINE,
     adapter_deadline_s,
     phase_deadline_s,
@@ -31,6 +33,19 @@ def test_each_pod_that_becomes_ready_moves_the_deadline():
     assert left_s(*became_ready("b" * 8, -50)) == 600
     assert left_s(*became_ready("b" * 8, 50, 90, 70)) == 690
     assert left_s(*became_ready(OLD, 99)) == 600
+
+
+def test_a_fetch_of_the_model_moves_the_deadline() -> None:
+    def left_s(fetches: PodFetches) -> float:
+        given = inputs(pod(ready=False, fetches=fetches))
+        return progress_deadline_s(state("Starting"), given.spec, given.observed, NEW) - SINCE_S
+
+    at = timestamp(SINCE_S + 100)
+    assert left_s(PodFetches()) == 600
+    assert left_s(PodFetches(running="fetch-model", since=at)) == 100 + FETCH_DEADLINE_S
+    assert left_s(PodFetches(ended_at=at)) == 700
+    # A fetch that fails again and again is limited by the deadline.
+    assert left_s(PodFetches(failure=("NoSpace", "full"), restarts=5)) == 600
 
 
 EVALUATED = RolloutSpec(

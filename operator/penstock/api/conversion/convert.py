@@ -1,27 +1,26 @@
 """Converts an InferenceService from the API server to the flat record of core."""
 
-from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
+from penstock.api.conversion.rollouts import rollout_spec
+from penstock.api.conversion.scalars import quantities
 from penstock.api.conversion.settings import settings_of
-from penstock.api.inferenceservice import gates, objectives, rollout, variants
-from penstock.api.inferenceservice.canary import Canary, Mirror
+from penstock.api.inferenceservice import objectives, variants
 from penstock.api.inferenceservice.kind import InferenceServiceSpec
+from penstock.api.inferenceservice.model import ModelSource
 from penstock.api.inferenceservice.resources import Resources
 from penstock.api.inferenceservice.scaling import Targets
 from penstock.api.schema.defaults import without_none
 from penstock.api.schema.scalars import Quantity
 from penstock.core.formats.quantity import parse_duration_s, whole_quantity
 from penstock.core.formats.strategic_merge import is_keyed, merge
+from penstock.core.runtimes.pod_models import fetched_models
 from penstock.core.runtimes.refusals import refused_settings
-from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.fields import RECORDED
-from penstock.core.spec.metric_gate import MetricGate
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.resources import ResourceSpec
-from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec, Variable, evaluation_resources
 from penstock.core.spec.service import (
     ENGINE_CONTAINER,
     ScalingSpec,
@@ -45,6 +44,7 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
     """Convert an InferenceService. Raises InvalidService if it is invalid, or its runtime cannot serve it."""
     service = parse_service(body)
     _require_time_to_drain(service)
+    _require_fetched_model(service)
     if refusals := list(refused_settings(service)):
         raise InvalidService("; ".join(refusals), "UnsupportedByRuntime")
     return service
@@ -70,12 +70,23 @@ def parse_service(body: dict[str, Any]) -> ServiceSpec:
         resources=_resources(spec.resources),
         scaling=_scaling(spec),
         external_replicas=1 if spec.replicas is None else spec.replicas,
-        rollout=_rollout(spec.rollout),
+        rollout=rollout_spec(spec.rollout),
         template=spec.template.model_dump(exclude_defaults=True),
         variants=tuple(_variant(each, spec) for each in spec.variants),
         recorded_fields=_recorded_fields(spec),
         settings=settings_of(spec),
+        **_fetching(spec.model),
         **without_none(termination_grace_s=spec.termination_grace_period_seconds),
+    )
+
+
+def _fetching(wanted: ModelSource) -> dict[str, Any]:
+    """The fields of ServiceSpec about fetched models."""
+    secret, cache = wanted.secret_ref, wanted.cache
+    return without_none(
+        model_secret=secret and secret.name,
+        model_cache_claim=cache and cache.claim_name,
+        model_cache_bytes=cache and _bytes(cache.size_limit),
     )
 
 
@@ -128,6 +139,21 @@ def _require_engine(overrides: dict[str, Any]) -> None:
     )
 
 
+def _require_fetched_model(service: ServiceSpec) -> None:
+    """Raise InvalidService for settings about fetched models if no model is fetched."""
+    if fetched_models(service):
+        return
+    for field, value in (
+        ("secretRef", service.model_secret),
+        ("cache", service.model_cache_claim),
+    ):
+        if value is not None:
+            raise InvalidService(
+                f"spec.model.{field} has no effect on a model in a volume: remove it, or set "
+                "spec.model.uri to a source that is fetched, such as hf://ORG/NAME"
+            )
+
+
 def _require_time_to_drain(service: ServiceSpec) -> None:
     """Raise InvalidService if the pod template ends pods before their engine has finished its requests.
 
@@ -163,14 +189,10 @@ def _scaling(spec: InferenceServiceSpec) -> ScalingSpec:
 
 def _resources(wanted: Resources) -> ResourceSpec:
     return ResourceSpec.of(
-        _quantities(wanted.requests),
-        _quantities(wanted.limits),
+        quantities(wanted.requests),
+        quantities(wanted.limits),
         tuple(claim.name for claim in wanted.claims),
     )
-
-
-def _quantities(wanted: dict[str, Quantity] | None) -> dict[str, str]:
-    return {name: str(quantity) for name, quantity in (wanted or {}).items()}
 
 
 def _bytes(quantity: Quantity | None) -> int | None:
@@ -198,92 +220,3 @@ def _objectives(wanted: objectives.Objectives | None) -> Objectives | None:
     if wanted is None:
         return None
     return Objectives.parse(wanted.ttft, wanted.tpot, wanted.attainment)
-
-
-def _rollout(wanted: rollout.Rollout) -> RolloutSpec:
-    canary = wanted.canary or Canary()
-    blue_green = wanted.blue_green or rollout.BlueGreen()
-    rolling = wanted.rolling or rollout.Rolling()
-    return RolloutSpec(
-        strategy=wanted.strategy,
-        canary=_canary(canary),
-        evaluation=_evaluation(canary.evaluation) if canary.evaluation else None,
-        **without_none(
-            comparison=canary.comparison,
-            promotion=blue_green.promotion,
-            scale_down_delay_s=_seconds(blue_green.scale_down_delay),
-            max_surge=rolling.max_surge,
-            max_unavailable=rolling.max_unavailable,
-            at_zero=wanted.at_zero,
-            progress_deadline_s=_seconds(wanted.progress_deadline),
-            history=wanted.revision_history_limit,
-        ),
-    )
-
-
-def _canary(wanted: Canary) -> CanarySpec:
-    made = CanarySpec(
-        metrics=tuple(_metric(metric) for metric in wanted.metrics),
-        mirror=_mirror(wanted.mirror) if wanted.mirror else None,
-        **without_none(
-            alpha=None if wanted.alpha is None else float(wanted.alpha),
-            latency_tolerance=_fraction(wanted.latency_tolerance_percent),
-            error_tolerance=_fraction(wanted.error_tolerance_percent),
-            violation_tolerance=_fraction(wanted.violation_tolerance_percent),
-            min_weight=_fraction(wanted.min_weight_percent),
-            max_weight=_fraction(wanted.max_weight_percent),
-            max_duration_s=_seconds(wanted.max_duration),
-            on_timeout=wanted.on_timeout,
-        ),
-    )
-    return replace(made, min_weight=min(made.min_weight, made.max_weight))
-
-
-def _seconds(duration: str | None) -> float | None:
-    return None if duration is None else parse_duration_s(duration)
-
-
-def _fraction(percent: int | None) -> float | None:
-    return None if percent is None else percent / 100
-
-
-def _mirror(wanted: Mirror) -> MirrorSpec:
-    return MirrorSpec(**without_none(percent=wanted.percent, duration_s=_seconds(wanted.duration)))
-
-
-def _metric(wanted: gates.Metric) -> MetricGate:
-    return MetricGate(
-        name=wanted.name,
-        server=wanted.server,
-        query=wanted.query,
-        **without_none(
-            minimum=None if wanted.minimum is None else float(wanted.minimum),
-            maximum=None if wanted.maximum is None else float(wanted.maximum),
-            interval_s=_seconds(wanted.interval),
-            initial_delay_s=_seconds(wanted.initial_delay),
-            failure_limit=wanted.failure_limit,
-            no_data=wanted.no_data,
-        ),
-    )
-
-
-def _evaluation(wanted: gates.Evaluation) -> EvaluationSpec:
-    return EvaluationSpec(
-        image=wanted.image,
-        command=tuple(wanted.command),
-        args=tuple(wanted.args),
-        env=tuple(map(_variable, wanted.env)),
-        resources=evaluation_resources(
-            _quantities(wanted.resources.requests), _quantities(wanted.resources.limits)
-        ),
-        **without_none(timeout_s=_seconds(wanted.timeout)),
-    )
-
-
-def _variable(wanted: gates.Variable) -> Variable:
-    source = wanted.value_from and wanted.value_from.secret_key_ref
-    return Variable(
-        name=wanted.name,
-        value=wanted.value or "",
-        secret=(source.name, source.key) if source else None,
-    )

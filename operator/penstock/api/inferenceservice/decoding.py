@@ -26,7 +26,7 @@ class DraftModel(Model):
     """Model that proposes drafts."""
 
     uri: Annotated[str, model_uri("spec.engine.speculative.model.uri")] = Field(
-        description="Location of the draft model's folder, such as pvc://models/draft.",
+        description="Location of the draft model, as in spec.model.uri, such as pvc://models/draft.",
         min_length=8,
         max_length=512,
     )

@@ -5,10 +5,9 @@ of it, and nothing else. `json_schema_extra` carries what pydantic has no word f
 formats.
 """
 
-from typing import Annotated
-
 from pydantic import Field
 
+from penstock.api.inferenceservice.model import ModelSource
 from penstock.api.inferenceservice.objectives import Objectives
 from penstock.api.inferenceservice.rollout import Rollout
 from penstock.api.inferenceservice.runtime import Runtime
@@ -16,33 +15,10 @@ from penstock.api.inferenceservice.status import InferenceServiceStatus
 from penstock.api.inferenceservice.tracing import Tracing
 from penstock.api.inferenceservice.workload import Workload
 from penstock.api.schema.defaults import optional
-from penstock.api.schema.model_uri import model_uri
-from penstock.api.schema.names import model_name_at
 from penstock.api.schema.rules import Model, Rule
 
 KIND = "InferenceService"
 PLURAL = "inferenceservices"
-
-
-class ModelSource(Model):
-    """The model to serve."""
-
-    uri: Annotated[str, model_uri("spec.model.uri")] = Field(
-        description=(
-            "Location of the model's folder: pvc://CLAIM/PATH in a PersistentVolumeClaim of "
-            "the same namespace, such as pvc://models/llama, or file:///PATH on every node, if the "
-            "operator was started with --allowed-host-path for it. The folder must contain "
-            "config.json, safetensors weights and tokenizer.json, or one GGUF file."
-        ),
-        min_length=8,
-        max_length=512,
-    )
-    name: Annotated[str | None, model_name_at("spec.model.name")] = optional(
-        "Model name that clients send as `model`. Must be unique in the namespace. "
-        "Default: metadata.name.",
-        min_length=1,
-        max_length=128,
-    )
 
 
 class InferenceServiceSpec(Workload):

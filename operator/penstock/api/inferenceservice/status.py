@@ -83,6 +83,19 @@ class MirrorStatus(Model):
     )
 
 
+class ModelStatus(Model):
+    """Models that the pods of the spec's revision fetch. Each URI names the same files at any time."""
+
+    resolved_uri: str | None = optional(
+        "What spec.model.uri meant when the revision was rolled out, such as hf://ORG/NAME@COMMIT. All pods "
+        "of the revision fetch it.",
+        alias="resolvedURI",
+    )
+    draft_resolved_uri: str | None = optional(
+        "The same of spec.engine.speculative.model.uri.", alias="draftResolvedURI"
+    )
+
+
 class Address(Model):
     """Address of the service."""
 
@@ -110,6 +123,7 @@ class InferenceServiceStatus(Model):
         "All addresses of the service.", json_schema_extra=map_by("url")
     )
     model_name: str | None = optional("Model name that clients send as `model`.")
+    model: ModelStatus | None = optional("Models that are fetched. Absent if they are in volumes.")
     stable_revision: str | None = optional("Revision that serves the traffic.")
     candidate_revision: str | None = optional("Revision that is being rolled out.")
     traffic: list[TrafficTarget] = listed(

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from penstock.api.loraadapter.status import LoraAdapterStatus
 from penstock.api.schema.defaults import operator_default, optional
-from penstock.api.schema.model_uri import model_uri
+from penstock.api.schema.model_uri import mounted_uri
 from penstock.api.schema.names import SERVICE_NAME, model_name_at
 from penstock.api.schema.rules import Model, Obeys, Rule
 from penstock.core.adapters.pool import DEFAULT_BOUNDS
@@ -31,7 +31,7 @@ class ServiceRef(Model):
 class AdapterSource(Model):
     """The adapter's files, and its name for clients."""
 
-    uri: Annotated[str, model_uri("spec.model.uri")] = Field(
+    uri: Annotated[str, mounted_uri("spec.model.uri")] = Field(
         description=(
             "Location of the adapter's folder, with adapter_config.json and adapter_model.safetensors: "
             "pvc://CLAIM/PATH or file:///PATH, such as pvc://adapters/sql/v3. It must be in the volume of "

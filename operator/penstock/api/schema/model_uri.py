@@ -3,24 +3,59 @@
 import re
 
 from penstock.api.schema.rules import Obeys, Rule
+from penstock_engine.contract.model_source import FORMS, MOUNTED, PATTERNS, PINNED_BY_FRAGMENT
 
+# The part of a location before the digest of its content, which has neither a query nor spaces.
+PLAIN, PIN = r"[^#?\\\x00-\x20\x7f]+", r"(#sha256=[0-9a-f]{64})?"
 CLAIM_PATTERN = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[^/]+)*$"
 
 
 def model_uri(path: str) -> Obeys:
-    """Rules of a field with a model's location. path: of the field in the spec, for messages."""
+    """Rules of a field with the location of a model, mounted or fetched. path: of the field in the spec."""
+    fetched = [scheme for scheme in PATTERNS if scheme not in MOUNTED]
     return Obeys(
-        Rule(
-            "self.startsWith('pvc://') || self.startsWith('file:///')",
-            lambda uri: uri.startswith(("pvc://", "file:///")),
-            f"{path} must start with pvc://CLAIM/PATH or file:///PATH",
-        ),
-        Rule(
-            f"!self.startsWith('pvc://') || self.matches('{CLAIM_PATTERN}')",
-            lambda uri: not uri.startswith("pvc://") or bool(re.fullmatch(CLAIM_PATTERN, uri)),
-            f"{path} must name a claim: pvc://CLAIM or pvc://CLAIM/PATH, without a trailing slash",
-        ),
+        _starts_with(path, (*MOUNTED, *fetched)),
+        _names_claim(path),
+        *(_has_form(path, scheme) for scheme in fetched),
         no_parent_folders(path),
+    )
+
+
+def mounted_uri(path: str) -> Obeys:
+    """Rules of a field with a location in a volume. path: of the field in the spec, for messages."""
+    return Obeys(_starts_with(path, MOUNTED), _names_claim(path), no_parent_folders(path))
+
+
+def _starts_with(path: str, schemes: tuple[str, ...]) -> Rule:
+    starts = tuple("file:///" if scheme == "file" else f"{scheme}://" for scheme in schemes)
+    forms = [FORMS["pvc"], FORMS["file"], *starts[len(MOUNTED) :]]
+    return Rule(
+        " || ".join(f"self.startsWith('{start}')" for start in starts),
+        lambda uri: uri.startswith(starts),
+        f"{path} must start with {', '.join(forms[:-1])} or {forms[-1]}",
+    )
+
+
+def _names_claim(path: str) -> Rule:
+    return Rule(
+        f"!self.startsWith('pvc://') || self.matches('{CLAIM_PATTERN}')",
+        lambda uri: not uri.startswith("pvc://") or bool(re.fullmatch(CLAIM_PATTERN, uri)),
+        f"{path} must name a claim: pvc://CLAIM or pvc://CLAIM/PATH, without a trailing slash",
+    )
+
+
+def _has_form(path: str, scheme: str) -> Rule:
+    """Rule that a location of this scheme is as the engine reads it, and has no secret in it."""
+    start, pin = f"{scheme}://", PIN if scheme in PINNED_BY_FRAGMENT else ""
+    rest = re.sub(r"\(\?P<\w+>", "(", PATTERNS[scheme])
+    forms = [rf"^{start}{rest}{pin}$", rf"^{PLAIN}{pin}$"]
+    compiled = [re.compile(form, re.ASCII) for form in forms]
+    matches = " && ".join(f"self.matches(r'{form}')" for form in forms)
+    return Rule(
+        f"!self.startsWith('{start}') || {matches}",
+        lambda uri: not uri.startswith(start) or all(form.fullmatch(uri) for form in compiled),
+        f"{path} must be {FORMS[scheme]}, without spaces, a user, a password or a query: "
+        "spec.model.secretRef names the Secret with them",
     )
 
 

@@ -10,6 +10,7 @@ from penstock.clients.pods import stats_report
 from penstock.clients.pods.exposition import Samples, label
 from penstock.clients.pods.session import pod_session, read_bounded
 from penstock.clients.pods.shared_slots import SharedSlots
+from penstock.core.observed.fetches import FetchProgress
 from penstock.core.observed.gateway_report import GatewayReport
 from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.signals import CacheSettings, EngineReading, Missing, Source
@@ -78,6 +79,15 @@ class Scraper:
             return Missing(pod, type(error).__name__)
         return text if isinstance(text, Missing) else parse(pod, text, self.now())
 
+    async def fetch_progress(self, namespace: str, pod: str, address: str) -> FetchProgress | None:
+        """Scrape how far the fetch of a pod's model is; None if its container does not answer."""
+        try:
+            async with asyncio.timeout(MAX_WAIT_S), self._slots.hold(namespace):
+                text = await self._get(pod, f"http://{address}/metrics", MAX_METRICS_BYTES)
+        except TimeoutError:
+            return None
+        return None if isinstance(text, Missing) else progress_of(text)
+
     async def stats_report(self, pod: str, address: str) -> GatewayReport | Missing:
         """Scrape the stats report of a gateway. It waits for no engine's scrape."""
         text = await self._get(pod, f"http://{address}{stats_report.PATH}", MAX_REPORT_BYTES)
@@ -99,6 +109,24 @@ class Scraper:
         if content is None:
             return Missing(pod, f"more than {max_bytes >> 20} MiB")
         return content.decode(errors="replace")
+
+
+def progress_of(text: str) -> FetchProgress | None:
+    """The progress in the metrics of a container that fetches; None if they are not there, or impossible."""
+    names = (
+        specs.MODEL_FETCH_BYTES.name,
+        specs.MODEL_FETCH_TOTAL_BYTES.name,
+        specs.MODEL_FETCH_BYTES_PER_SECOND.name,
+    )
+    try:
+        samples = Samples.read(text, names)
+    except ValueError:
+        return None
+    values = [samples.sum(name) for name in names if name in samples.series]
+    if len(values) < len(names) or not all(0 <= value <= MAX_VALUE for value in values):
+        return None
+    done, total, rate = values
+    return FetchProgress(int(done), int(total), rate) if total else None
 
 
 def parse(pod: str, text: str, at_s: float) -> EngineReading | Missing:

@@ -18,6 +18,8 @@ from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.clients.metrics.metric_set import families
 from penstock.controller.process.failures import Failures
 from penstock.controller.watching.children import by_service, children_of
+from penstock.core.observed.fetch_totals import FetchTotals
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.stored_status import stored_phase, stored_status
 from penstock.core.scaling.attainment import AttainmentWindow, budget_left
@@ -50,6 +52,7 @@ class _History:
     reasons: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=lambda: Counter(up=0, down=0))
     window: AttainmentWindow = field(default_factory=AttainmentWindow)
+    fetches: FetchTotals = field(default_factory=FetchTotals)
     decision: Decision | None = None
     num_unreadable: int = 0
 
@@ -92,6 +95,7 @@ class ServiceMetrics(Collector):
         while True:
             with self._failures.isolate_errors("metrics"):
                 self.observe_requests()
+                self.observe_fetches()
             await asyncio.sleep(UPDATE_INTERVAL_S)
 
     def observe_requests(self) -> None:
@@ -106,6 +110,15 @@ class ServiceMetrics(Collector):
             if reading is not None:
                 history = self._history(key, body["metadata"]["uid"])
                 history.window = history.window.updated(now_s, reading)
+
+    def observe_fetches(self) -> None:
+        """Count the fetches of models that pods have ended since the last time."""
+        services = self._services()
+        for key, pods in by_service(self._children()[1]).items():
+            fetching = [pod for pod in pods if "initContainerStatuses" in pod.get("status", {})]
+            if fetching and key in services:
+                history = self._history(key, services[key]["metadata"]["uid"])
+                history.fetches = history.fetches.updated(map(ObservedPod.of, fetching))
 
     def observe_change(self, key: Key, before: Object | None, after: Object) -> None:
         """Count a change of the rollout's phase. before: the service as it was; None if it is new."""
@@ -146,6 +159,7 @@ class ServiceMetrics(Collector):
         found += rollout_samples(spec, status, own_pods, now_s)
         found += replica_samples(spec, own_deployments, own_pods, now_s)
         found += _decision_samples(spec, history)
+        found += _fetch_samples(history.fetches)
         if spec.scaling.objectives is not None:
             found += _attainment_samples(history.window, spec.scaling.objectives)
         return found
@@ -175,6 +189,17 @@ def _decision_samples(spec: ServiceSpec, history: _History) -> Iterator[Sample]:
     yield Sample(specs.BLIND, decision.is_blind)
     yield Sample(specs.AT_MAXIMUM, is_at_maximum(spec, decision))
     yield Sample(specs.UNREADABLE_ENGINES, history.num_unreadable)
+
+
+def _fetch_samples(totals: FetchTotals) -> Iterator[Sample]:
+    """Samples of fetches; none before the first one has ended."""
+    if not totals.by_reason:
+        return
+    for reason, count in totals.by_reason.items():
+        yield Sample(specs.FETCHES, count, (reason,))
+    yield Sample(specs.FETCHED_BYTES, totals.downloaded_bytes)
+    yield Sample(specs.FETCH_S, totals.seconds)
+    yield Sample(specs.FETCH_CACHE_HITS, totals.num_cache_hits)
 
 
 def is_at_maximum(spec: ServiceSpec, decision: Decision) -> bool:

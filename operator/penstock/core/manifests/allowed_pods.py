@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from penstock.core.manifests import restricted
 from penstock.core.manifests.engine import own_pods
+from penstock.core.manifests.model_fetch import OWN_INIT_CONTAINERS
 from penstock.core.observed.children import ObservedState
 from penstock.core.spec.adapter_sources import written_sources
 from penstock.core.spec.model_location import ModelLocation, host_path_violation
@@ -15,6 +16,7 @@ from penstock.core.spec.template_limits import (
     accounts_of,
     template_violation,
 )
+from penstock_engine.contract.model_source import is_fetched
 
 TEMPLATE_NOT_ALLOWED, HOST_PATH_NOT_ALLOWED = "TemplateNotAllowed", "HostPathNotAllowed"
 
@@ -92,10 +94,10 @@ def _pods_violation(spec: ServiceSpec, accounts: Collection[str]) -> str | None:
     A second check in case `template_violation` has an error: otherwise it finds nothing that the first one
     does not.
     """
-    locations = [ModelLocation.parse(uri) for uri in _uris(spec).values()]
-    folders = [each.path for each in locations if each.claim is None]
+    mounted = [uri for uri in _uris(spec).values() if not is_fetched(uri)]
+    folders = [each.path for uri in mounted if (each := ModelLocation.parse(uri)).claim is None]
     pods = own_pods(spec, "", "image")
     for pod in (pods.serve["spec"], pods.preflight):
-        for field in restricted.broken_rules(pod, folders, accounts):
+        for field in restricted.broken_rules(pod, folders, accounts, OWN_INIT_CONTAINERS):
             return f"{POD_PATH} makes pods whose {field} has rights that are not allowed: remove what sets it"
     return None

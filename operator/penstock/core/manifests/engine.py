@@ -9,6 +9,7 @@ from typing import Any
 from penstock.core.formats.strategic_merge import is_keyed, merge
 from penstock.core.manifests import restricted
 from penstock.core.manifests.engine_pod import preflight_pod, serve_pod
+from penstock.core.manifests.model_fetch import engine_share, with_template_fields
 from penstock.core.manifests.placement import place
 from penstock.core.observed.children import ObservedDeployment
 from penstock.core.runtimes.table import runtime_of
@@ -30,10 +31,8 @@ from penstock.core.spec.service import (
 )
 from penstock.core.spec.settings import PENSTOCK
 
-# Fields of the engine's container in the user's template that the preflight has too.
+# Fields of the engine's container in the user's template that Penstock's other programs of the pod have too.
 PREFLIGHT_FIELDS = ("name", "env", "envFrom", "volumeMounts")
-# Resources of an engine that a larger preflight requests. No accelerators: none may be free.
-CHECKED_RESOURCES = ("cpu", "memory")
 
 
 def labels(spec: ServiceSpec, revision: str, role: str) -> dict[str, str]:
@@ -71,6 +70,7 @@ def own_pods(spec: ServiceSpec, revision: str, image: str) -> PinnedPods:
     """The pods of a new revision, as this version of Penstock builds them."""
     serve = merge({"metadata": {}, "spec": serve_pod(spec, image)}, spec.template)
     restricted.restrict_added(serve["spec"], ENGINE_CONTAINER)
+    with_template_fields(serve["spec"], _program_fields(spec))
     # Set after the merge: operator, gateway and Deployment select pods by these.
     own = labels(spec, revision, SERVE)
     serve["metadata"]["labels"] = serve["metadata"].get("labels", {}) | own
@@ -191,11 +191,7 @@ def preflight_with_engine_resources(preflight: Object, engine: Object) -> Object
     """
     pod = deepcopy(preflight)
     taken = _engine_container(engine["spec"]["template"]["spec"])["resources"]
-    _engine_container(pod["spec"])["resources"] = {
-        bound: {name: taken[bound][name] for name in CHECKED_RESOURCES if name in taken[bound]}
-        for bound in ("requests", "limits")
-        if bound in taken
-    }
+    _engine_container(pod["spec"])["resources"] = engine_share(taken)
     return pod
 
 
@@ -221,15 +217,23 @@ def _preflight_overrides(spec: ServiceSpec) -> Object:
     """
     left_out = ("containers", "resourceClaims", "resources")
     kept = {key: value for key, value in _overrides(spec).items() if key not in left_out}
-    containers: Any = _overrides(spec).get("containers")
-    if runtime_of(spec.settings).name == PENSTOCK and is_keyed(containers, "name"):
-        # Arguments may name mounted files and variables. Those for other programs could harm the preflight.
-        kept["containers"] = [
-            {key: value for key, value in each.items() if key in PREFLIGHT_FIELDS}
-            for each in containers
-            if each.get("name") == ENGINE_CONTAINER
-        ]
+    if fields := _program_fields(spec):
+        kept["containers"] = [fields]
     return kept
+
+
+def _program_fields(spec: ServiceSpec) -> Object:
+    """The fields in the user's template that all programs of Penstock's engine in a pod have; empty: none.
+
+    Arguments may name mounted files and variables. Those for other programs could harm ours.
+    """
+    containers: Any = _overrides(spec).get("containers")
+    if runtime_of(spec.settings).name != PENSTOCK or not is_keyed(containers, "name"):
+        return {}
+    engines = [each for each in containers if each.get("name") == ENGINE_CONTAINER]
+    return {
+        key: value for each in engines for key, value in each.items() if key in PREFLIGHT_FIELDS
+    }
 
 
 def _hash(template: Object) -> str:

@@ -4,25 +4,20 @@ from collections.abc import Sequence
 from copy import deepcopy
 
 from penstock.core.manifests import restricted
+from penstock.core.manifests.model_fetch import fetch_models, read_headers
 from penstock.core.manifests.placement import mount_shared_memory, shared_memory_gib
 from penstock.core.runtimes import penstock
-from penstock.core.runtimes.paths import (
-    CHAT_TEMPLATE_MOUNT,
-    DRAFT_MOUNT,
-    MODEL_MOUNT,
-    mounted_adapter_path,
-)
+from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, mounted_adapter_path
+from penstock.core.runtimes.pod_models import mounted_models
 from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.adapter_sources import adapter_sources
 from penstock.core.spec.model_location import ModelLocation
 from penstock.core.spec.service import (
     ADAPTER_VOLUMES,
     CHAT_TEMPLATE_VOLUME,
-    DRAFT_MODEL_VOLUME,
     ENGINE_CONTAINER,
     ENGINE_PORT,
     ENGINE_PORT_NAME,
-    MODEL_VOLUME,
     PRE_STOP_S,
     Object,
     ServiceSpec,
@@ -60,6 +55,7 @@ def serve_pod(spec: ServiceSpec, image: str) -> Object:
         # Restarts only after 60 s, because a step on a busy CPU may block the process for seconds.
         "livenessProbe": _probe(runtime.liveness_path, period_s=10, failures=6),
     }
+    fetch_models(pod, spec, image)
     _mount_adapter_sources(pod, adapter_sources(spec))
     if size_gib := shared_memory_gib(spec):
         mount_shared_memory(pod, size_gib)
@@ -73,6 +69,7 @@ def preflight_pod(spec: ServiceSpec, image: str) -> Object:
     container = pod["containers"][0]
     container["env"] += penstock.environment(spec)
     container["resources"] = deepcopy(PREFLIGHT_RESOURCES)
+    read_headers(pod, spec)
     return pod
 
 
@@ -98,10 +95,8 @@ def _pod(spec: ServiceSpec, image: str, command: list[str], args: list[str]) -> 
         ],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
-    _add_volume(pod, MODEL_VOLUME, _volume_source(spec.model_uri), MODEL_MOUNT)
-    if "engine.speculative.model.uri" in spec.settings:
-        draft = _volume_source(spec.settings["engine.speculative.model.uri"])
-        _add_volume(pod, DRAFT_MODEL_VOLUME, draft, DRAFT_MOUNT)
+    for model in mounted_models(spec):
+        _add_volume(pod, model.volume, _volume_source(model.uri), model.mount)
     if name := spec.settings.get("engine.parsers.chatTemplate.configMapKeyRef.name"):
         source = {"configMap": {"name": name}}
         _add_volume(pod, CHAT_TEMPLATE_VOLUME, source, CHAT_TEMPLATE_MOUNT)

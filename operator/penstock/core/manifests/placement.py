@@ -4,6 +4,7 @@ from copy import deepcopy
 from typing import Any
 
 from penstock.core.formats.strategic_merge import is_keyed, merge
+from penstock.core.manifests.model_fetch import with_engine_share
 from penstock.core.runtimes.devices import DEVICE_FLAG, RANKS_FLAG
 from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.service import ENGINE_CONTAINER, Object, ServiceSpec
@@ -31,6 +32,8 @@ def place(
                 container["args"] = _with_device(args, spec)
             if resources is not None:
                 container["resources"] = resources
+    if resources is not None:
+        with_engine_share(placed, resources)
     if resources is not None and spec.resources.num_accelerators > 1:
         # Engines of this version have one already: a limit would change those that an earlier one recorded.
         mount_shared_memory(placed, None)

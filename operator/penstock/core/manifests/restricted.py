@@ -43,16 +43,22 @@ def restrict_added(pod: Object, own: str) -> None:
 
 
 def broken_rules(
-    pod: Object, host_paths: Collection[str], accounts: Collection[str]
+    pod: Object,
+    host_paths: Collection[str],
+    accounts: Collection[str],
+    init_containers: Collection[str] = (),
 ) -> Iterator[str]:
     """Yield the path of each field by which a pod breaks the standard or gets a service account's identity.
 
     host_paths: folders of the node that volumes may have if they are mounted read-only.
-    accounts: service accounts that the pod may have.
+    accounts: service accounts that the pod may have. init_containers: names of those that it may have.
     """
-    for field in ("hostNetwork", "hostPID", "hostIPC", "initContainers"):
+    for field in ("hostNetwork", "hostPID", "hostIPC"):
         if pod.get(field):
             yield field
+    initial = pod.get("initContainers") or []
+    if any(each.get("name") not in init_containers for each in initial):
+        yield "initContainers"
     if pod.get("serviceAccountName") not in (None, *accounts):
         yield "serviceAccountName"
     if pod.get("automountServiceAccountToken") is not False:
@@ -66,7 +72,7 @@ def broken_rules(
             yield f"volumes[{volume['name']}]"
     shared = pod.get("securityContext") or {}
     folders = {each["name"] for each in pod.get("volumes") or [] if "hostPath" in each}
-    for container in pod["containers"]:
+    for container in [*initial, *pod["containers"]]:
         for field in _broken_fields(container, shared, folders):
             yield f"containers[{container['name']}].{field}"
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from penstock.core.formats.conditions import conditions_by_type
+from penstock.core.observed.fetches import PodFetches, fetches_of
 from penstock.core.observed.refusal_message import end_message
 from penstock.core.routing.pick import Side
 from penstock.core.spec.service import (
@@ -59,6 +60,7 @@ class ObservedPod:
     lost: str = ""  # why the pod failed for an external reason, such as an eviction; else empty
     is_creating: bool = False  # whether a node has the pod and none of its containers yet
     template_hash: str = ""
+    fetches: PodFetches | None = None  # of its models; None if it fetches none
 
     @property
     def side(self) -> Side:
@@ -71,7 +73,12 @@ class ObservedPod:
 
     @property
     def is_crash_looping(self) -> bool:
-        """Whether the container ended, and has not become ready since or waits for its next start."""
+        """Whether the engine ended, and has not become ready since or waits for its next start.
+
+        Or whether a fetch of its model ended in a way that repeats itself.
+        """
+        if self.fetches is not None and self.fetches.is_refused:
+            return True
         return self.trouble is not None and self.trouble[0] in ("CrashLoopBackOff", OOM_KILLED)
 
     @property
@@ -93,6 +100,7 @@ class ObservedPod:
         engine = containers.get(ENGINE_CONTAINER) or containers.get(EVALUATION_CONTAINER, {})
         ready = conditions.get("Ready", {})
         is_ready = ready.get("status") == "True"
+        fetches = fetches_of(status.get("initContainerStatuses", ()))
         return cls(
             name=metadata["name"],
             uid=metadata["uid"],
@@ -102,19 +110,22 @@ class ObservedPod:
             is_ready=is_ready,
             is_ending="deletionTimestamp" in metadata,
             phase=status.get("phase", "Pending"),
-            trouble=_trouble(conditions, engine, _memory_limit(pod)),
+            trouble=_trouble(conditions, engine, _memory_limit(pod))
+            or (fetches.failure if fetches else None),
             termination_message=_termination_message(engine),
             created_at=metadata["creationTimestamp"],
             ready_at=ready.get("lastTransitionTime") if is_ready else None,
             unready_at=None if is_ready else ready.get("lastTransitionTime"),
             cohort=labels.get(COHORT_LABEL, ""),
-            restarts=engine.get("restartCount", 0),
+            restarts=engine.get("restartCount", 0) + (fetches.restarts if fetches else 0),
             is_out_of_memory=_ended_by(engine) == OOM_KILLED,
             owner=next((o["uid"] for o in metadata.get("ownerReferences", [])), ""),
             variant=labels.get(VARIANT_LABEL, ""),
             lost=_lost(status, conditions, engine),
-            is_creating=_is_creating(status, conditions, engine),
+            is_creating=_is_creating(status, conditions, engine)
+            and not (fetches and fetches.is_begun),
             template_hash=metadata.get("annotations", {}).get(TEMPLATE_HASH, ""),
+            fetches=fetches,
         )
 
 

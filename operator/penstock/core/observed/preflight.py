@@ -1,5 +1,6 @@
 """Result of a preflight: whether the model of a revision can be served."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,25 +20,70 @@ DERIVED = {
 
 
 @dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """What the URI of a model that is fetched meant. uri: as in the spec. resolved_uri: names the same files
+    at any time. total_bytes: their size.
+    """
+
+    uri: str
+    resolved_uri: str
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class PreflightResult:
     """Result of a preflight: whether the model can be served, with a reason and a message.
 
-    settings: that the engine will have, by path; a value that is None is unknown or not set.
+    settings: that the engine will have, by path; a value that is None is unknown or not set. models: that are
+    fetched. is_retryable: whether a source may answer later.
     """
 
     ok: bool
     reason: str
     message: str
     settings: Settings = field(default_factory=dict)
+    models: tuple[ResolvedModel, ...] = ()
+    is_retryable: bool = False
 
 
 def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
     """The verdict in the preflight's termination message; without one, by whether the pod succeeded.
 
-    None while it runs, and if it was lost.
+    None while it runs, and if it has to be repeated.
     """
     found = _result(preflight)
-    return found and replace(found, message=on_variant(preflight, found.message))
+    if found is None or found.is_retryable:
+        return None
+    return replace(found, message=on_variant(preflight, found.message))
+
+
+def repetition_cause(preflight: ObservedPod) -> tuple[str, str] | None:
+    """(reason, message) why an ended preflight has to be repeated; None if it has not.
+
+    It was lost, or a source of its models did not answer.
+    """
+    found = _result(preflight)
+    if found is not None and found.is_retryable:
+        return found.reason, on_variant(preflight, f"{found.message}; it is tried again")
+    if found is None and preflight.lost:
+        return (
+            "PreflightLost",
+            f"the preflight was lost with its node and is replaced: {preflight.lost}",
+        )
+    return None
+
+
+def resolved_models(preflights: Iterable[ObservedPod]) -> dict[str, ResolvedModel]:
+    """The models that preflights which passed have resolved, by their URI in the spec.
+
+    Where two found different revisions, that of the first one by name counts.
+    """
+    found: dict[str, ResolvedModel] = {}
+    for each in sorted(preflights, key=lambda pod: pod.name):
+        result = preflight_result(each)
+        if result is not None and result.ok:
+            found = {model.uri: model for model in result.models} | found
+    return found
 
 
 def on_variant(preflight: ObservedPod, message: str) -> str:
@@ -50,18 +96,29 @@ def _result(preflight: ObservedPod) -> PreflightResult | None:
         return None
     try:
         report = parse_json(preflight.termination_message)
-        if report["ok"] and "message" in report:  # another program serves the model
-            return PreflightResult(True, report["reason"], report["message"])
+        models = tuple(_resolved(each) for each in report.get("sources", ()))
+        if (
+            report["ok"] and "message" in report
+        ):  # another program serves the model, or it is in an archive
+            return PreflightResult(True, report["reason"], report["message"], models=models)
         if report["ok"]:
             derived = {path: report[name] for name, path in DERIVED.items() if name in report}
-            return PreflightResult(True, "Fits", _fit(report), derived)
-        return PreflightResult(False, report["reason"], refusal_message(report))
+            return PreflightResult(True, "Fits", _fit(report), derived, models)
+        is_retryable = report.get("is_retryable") is True
+        message = refusal_message(report)
+        return PreflightResult(False, report["reason"], message, is_retryable=is_retryable)
     except (ValueError, KeyError, TypeError):
         if preflight.phase == "Succeeded":
             return PreflightResult(True, "Passed", "the preflight passed")
         if preflight.lost:
             return None
         return PreflightResult(False, "PreflightFailed", _failure(preflight))
+
+
+def _resolved(source: dict[str, Any]) -> ResolvedModel:
+    return ResolvedModel(
+        str(source["uri"]), str(source["resolved_uri"]), int(source["total_bytes"])
+    )
 
 
 def _failure(preflight: ObservedPod) -> str:

@@ -82,6 +82,8 @@ ROUTE_REASONS: Mapping[str, str] = {
 SCALED_TO_ZERO = "ScaledToZero"
 # Reason of a service without engines that starts its first one for a request.
 WAKING = "Waking"
+# Reason of engines whose model is fetched.
+FETCHING = "Fetching"
 # Reason of engines that wait for the successor of one that was lost.
 ENGINE_LOST = "EngineLost"
 
@@ -103,6 +105,7 @@ REASONS: Mapping[str, str] = {
         "An engine pod was evicted, not admitted, or lost with its node; its successor is not ready yet."
     ),
     "EnginesReady": "The engine pods that are needed are ready.",
+    FETCHING: "The pods fetch the model; the message says how far they are.",
     "Found": "The model is there; the runtime checks it when it starts.",
     "Fits": "The model can be served, and fits into memory.",
     "Growing": "The promoted canary gets the pods that all of the traffic needs.",
@@ -229,7 +232,8 @@ def page() -> str:
         "### Reasons",
         "",
         "Further reasons come from Kubernetes, such as `ErrImagePull`, `CrashLoopBackOff`, `Unschedulable`",
-        "and `FailedCreate`, and from the check of the model.",
+        "and `FailedCreate`, from the check of the model, and from its source, such as `GatedModel`,",
+        "`RevisionNotFound`, `DigestMismatch` and `NoSpace`.",
         "",
         *_table("reason", "meaning", sorted(REASONS.items())),
         "",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.core.observed.children import ObservedState
-from penstock.core.observed.preflight import on_variant, preflight_result
+from penstock.core.observed.preflight import on_variant, preflight_result, repetition_cause
 from penstock.core.observed.quota import exceeds_quota
 from penstock.core.observed.stored_status import (
     POD_FORBIDDEN,
@@ -158,9 +158,8 @@ def model_ready(observed: ObservedState, revision: str) -> Condition:
         return Condition("ModelReady", "True", verdict.reason, message)
     if verdict is not None:
         return Condition("ModelReady", "False", verdict.reason, verdict.message)
-    if preflight.lost:
-        message = f"the preflight was lost with its node and is replaced: {preflight.lost}"
-        return Condition("ModelReady", "Unknown", "PreflightLost", message)
+    if (cause := repetition_cause(preflight)) is not None:
+        return Condition("ModelReady", "Unknown", *cause)
     if preflight.trouble is not None:
         reason, message = with_advice(preflight.trouble)
         return Condition("ModelReady", "False", reason, on_variant(preflight, message))

@@ -4,9 +4,11 @@ from collections.abc import Iterable
 
 from penstock.core.formats.conditions import find_condition
 from penstock.core.observed.children import ObservedState
+from penstock.core.observed.fetches import describe_fetches
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.reconcile.condition_types import (
     ENGINE_LOST,
+    FETCHING,
     SCALED_TO_ZERO,
     WAKING,
     Condition,
@@ -39,6 +41,10 @@ def workload_ready(
     count = f"{num_ready} of {wanted} engines are ready"
     trouble = _trouble(observed, revision)
     if trouble is None:
+        serving = observed.serving(revision)
+        fetching = describe_fetches({pod.name: pod.fetches for pod in serving if pod.fetches})
+        if fetching:
+            return condition("False", FETCHING, f"{count}; {fetching}")
         return condition("False", "Progressing", count)
     reason, message = trouble
     return condition("False", reason, f"{count}; {message}" if num_ready else message)

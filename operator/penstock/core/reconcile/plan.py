@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from penstock.core.canary.verdict import Verdict
 from penstock.core.observed.accelerator_memory import Source
 from penstock.core.observed.children import ObservedState
+from penstock.core.observed.preflight import repetition_cause
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.plan_steps import Deletion, PlanSteps, Scale, preflight_retry_s
 from penstock.core.reconcile.variant_split import choose_variant_split
@@ -152,6 +153,6 @@ def replicas_for_all(spec: ServiceSpec, observed: ObservedState, desired: int | 
 
 
 def _until_preflight_retry_s(observed: ObservedState, now_s: float) -> float | None:
-    """Seconds until the next lost preflight is replaced; None if none is due later."""
-    lost = (pod for pod in observed.pods if pod.role == PREFLIGHT and pod.lost)
-    return min((s for pod in lost if (s := preflight_retry_s(pod) - now_s) > 0), default=None)
+    """Seconds until the next preflight is repeated; None if none is due later."""
+    due = (pod for pod in observed.pods if pod.role == PREFLIGHT and repetition_cause(pod))
+    return min((s for pod in due if (s := preflight_retry_s(pod) - now_s) > 0), default=None)

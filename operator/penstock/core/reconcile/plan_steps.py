@@ -1,7 +1,7 @@
 """Collects the writes of a plan: revisions, preflights, Deployments, replicas and deletions."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.core.formats.strategic_merge import covers
 from penstock.core.formats.timestamps import parse_timestamp
@@ -9,10 +9,11 @@ from penstock.core.manifests import engine as manifests
 from penstock.core.manifests.disruption import engines_budget
 from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.manifests.history import controller_revision
+from penstock.core.manifests.model_fetch import with_resolved_uris
 from penstock.core.observed.accelerator_memory import Source
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
-from penstock.core.observed.preflight import preflight_result
+from penstock.core.observed.preflight import repetition_cause, resolved_models
 from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.ended_engines import ended_engines_to_delete
@@ -25,6 +26,8 @@ from penstock.core.spec.service import PREFLIGHT, Object, ServiceSpec
 
 # Least age of a lost preflight before it is replaced, s; equals the first back-off of a Job.
 PREFLIGHT_RETRY_S = 10.0
+# Least age of a preflight whose source did not answer, s. It has retried for about a minute itself.
+SOURCE_RETRY_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,9 @@ class PlanSteps:
         live = self._observed.deployment(revision)
         if live is not None and (recorded is None or not live.template_hash):
             return manifests.adopted_pods(spec, revision, live)
-        return recorded or manifests.own_pods(spec, revision, self._image)
+        pods = recorded or manifests.own_pods(spec, revision, self._image)
+        models = resolved_models(self._observed.preflights(revision))
+        return replace(pods, serve=with_resolved_uris(pods.serve, models)) if models else pods
 
     def _record_revisions(
         self, state: RolloutState, sides: Collection[Side]
@@ -247,7 +252,7 @@ class PlanSteps:
                 self.delete.append(Deletion("Job", job.name, job.uid))
         revisions = {side.revision for side in kept} | {state.revision, state.stable}
         for pod in self._observed.pods:
-            if _is_stale_preflight(pod, revisions) or self._is_lost_preflight(pod):
+            if _is_stale_preflight(pod, revisions) or self._is_to_repeat(pod):
                 self.delete.append(Deletion("Pod", pod.name, pod.uid))
         for pod in ended_engines_to_delete(self._observed, self._now_s):
             self.delete.append(Deletion("Pod", pod.name, pod.uid))
@@ -258,13 +263,12 @@ class PlanSteps:
         for entry in history.excess_revisions(self._observed.history, in_use, limit):
             self.delete.append(Deletion("ControllerRevision", entry.name, entry.uid))
 
-    def _is_lost_preflight(self, pod: ObservedPod) -> bool:
-        """Whether the pod is a lost preflight whose back-off is over, and has to be replaced."""
+    def _is_to_repeat(self, pod: ObservedPod) -> bool:
+        """Whether the pod is a preflight that has to be repeated, and whose back-off is over."""
         return (
             pod.role == PREFLIGHT
-            and bool(pod.lost)
             and not pod.is_ending
-            and preflight_result(pod) is None
+            and repetition_cause(pod) is not None
             and self._now_s >= preflight_retry_s(pod)
         )
 
@@ -278,11 +282,12 @@ class PlanSteps:
 
 
 def preflight_retry_s(preflight: ObservedPod) -> float:
-    """The time at which a lost preflight is replaced, in Unix seconds.
+    """The time at which a preflight that has to be repeated is replaced, in Unix seconds.
 
-    The back-off limits retries on a node that admits no pod.
+    The back-off limits retries on a node that admits no pod, and of sources that do not answer.
     """
-    return parse_timestamp(preflight.created_at) + PREFLIGHT_RETRY_S
+    pause_s = PREFLIGHT_RETRY_S if preflight.lost else SOURCE_RETRY_S
+    return parse_timestamp(preflight.created_at) + pause_s
 
 
 def _is_stale_preflight(pod: ObservedPod, kept: set[str | None]) -> bool:

@@ -11,6 +11,7 @@ from penstock.core.observed.stored_status import COHORT_NAMES
 from penstock.core.reconcile.condition_types import TYPES, Condition
 from penstock.core.reconcile.conditions import conditions
 from penstock.core.reconcile.engine_status import engine_status
+from penstock.core.reconcile.model_status import model_status
 from penstock.core.reconcile.plan import Plan
 from penstock.core.reconcile.refused_conditions import refused_conditions
 from penstock.core.routing.pick import Side
@@ -53,6 +54,7 @@ def render(
         "url": gateway_url,
         "addresses": [{"url": gateway_url}],
         "modelName": spec.model_name,
+        "model": model_status(observed, plan.revision),
         "stableRevision": state.stable,
         "candidateRevision": state.revision,
         "traffic": as_traffic(plan.shares),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from penstock.core.formats.conditions import conditions_by_type
 from penstock.core.observed.pods import OOM_KILLED
 from penstock.core.observed.rollout_phases import PHASES
-from penstock.core.reconcile.condition_types import ENGINE_LOST
+from penstock.core.reconcile.condition_types import ENGINE_LOST, FETCHING
 from penstock.core.spec.service import Object
 
 # Reasons of engines that ended, of which a person should know also if others answer.
@@ -13,6 +13,7 @@ ENDED = (OOM_KILLED, ENGINE_LOST)
 # Reasons for which a service does not answer requests while it starts; nobody has to act.
 STARTING_UP = (
     "PreflightPending", "PreflightRunning", "PreflightLost", "NoEngines", "Progressing", "NoRevision",
+    FETCHING,
 )  # fmt: skip
 
 
@@ -23,6 +24,7 @@ def new_events(before: Object, after: Object, revision: str | None) -> list[tupl
     """
     old, new = conditions_by_type(before), conditions_by_type(after)
     found = [*_of_stalling(old, new), *_of_readiness(old, new), *_of_engines(old, new)]
+    found += _of_fetches(old, new)
     found += rollout_events(before.get("rollout") or {}, after.get("rollout") or {}, revision)
     found += _of_scaling(before.get("scaling") or {}, after.get("scaling") or {})
     return found
@@ -60,6 +62,16 @@ def _of_engines(old: Object, new: Object) -> Iterator[tuple[str, str, str]]:
         return
     if workload["reason"] != new.get("Ready", {}).get("reason"):
         yield "Warning", workload["reason"], workload["message"]
+
+
+def _of_fetches(old: Object, new: Object) -> Iterator[tuple[str, str, str]]:
+    """Events of the begin and the end of fetches of the model, while engines wait for it."""
+    was, now = (each.get("WorkloadReady", {}) for each in (old, new))
+    is_readiness = new.get("Ready", {}).get("reason") == FETCHING
+    if now.get("reason") == FETCHING != was.get("reason") and not is_readiness:
+        yield "Normal", FETCHING, now["message"]
+    if was.get("reason") == FETCHING and now.get("reason") in ("Progressing", "EnginesReady"):
+        yield "Normal", "Fetched", "the pods have fetched the model"
 
 
 def _of_scaling(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:

@@ -17,12 +17,24 @@ PHASES_WITHOUT_DEADLINE = (*SETTLED_PHASES, *sorted(PHASES_THAT_USERS_END))
 REMOVAL_S = 30.0
 
 
+# Time after which a fetch ends without a model, in seconds: the default of `penstock-engine fetch`.
+FETCH_DEADLINE_S = 3600.0
+
+
 def progress_deadline_s(
     state: RolloutState, spec: RolloutSpec, observed: ObservedState, revision: str | None
 ) -> float:
-    """Unix time by which the revision's next pod must be ready; each pod that becomes ready extends it."""
-    ready_s = (parse_timestamp(pod.ready_at) for pod in observed.serving(revision) if pod.ready_at)
-    return max([state.since_s, *ready_s]) + spec.progress_deadline_s
+    """Unix time by which the revision's next pod must be ready.
+
+    Each pod that becomes ready, or has fetched its model, extends it. A fetch has a time limit of its own.
+    """
+    pods = observed.serving(revision)
+    fetches = [pod.fetches for pod in pods if pod.fetches]
+    progress = [pod.ready_at for pod in pods if pod.ready_at]
+    progress += [each.ended_at for each in fetches if each.ended_at]
+    deadline_s = max([state.since_s, *map(parse_timestamp, progress)]) + spec.progress_deadline_s
+    running = [parse_timestamp(each.since) for each in fetches if each.running and each.since]
+    return max([deadline_s, *(since_s + FETCH_DEADLINE_S for since_s in running)])
 
 
 def removal_deadline_s(state: RolloutState, termination_grace_s: float) -> float:

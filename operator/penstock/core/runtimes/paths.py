@@ -1,20 +1,29 @@
 """Paths in an engine's container."""
 
 from penstock.core.spec.model_location import ModelLocation
+from penstock_engine.contract.model_source import is_fetched
 
 MODEL_MOUNT = "/models"
 DRAFT_MOUNT = "/draft"
 CHAT_TEMPLATE_MOUNT = "/chat-template"
 ADAPTERS_MOUNT = "/adapters"
+# Of containers that fetch models; the cache is at the same path in the engine, as links lead there.
+MODEL_CACHE_MOUNT = "/model-cache"
+MODEL_SECRET_MOUNT = "/model-secret"  # noqa: S105 - a path
 
 
 def mounted_path(uri: str, mount: str) -> str:
-    """Path of a model in the container. mount: path of its volume, which is the claim or the node's folder.
+    """Path of a model in the container. mount: path of its volume.
 
-    $ is written as $$, because Kubernetes expands $(NAME) in arguments and variables.
+    The volume is the claim, the node's folder, or the one that the model is fetched into. $ is written as $$,
+    because Kubernetes expands $(NAME) in arguments and variables.
     """
     location = ModelLocation.parse(uri)
     path = "" if location.claim is None else location.path
+    if is_fetched(uri):
+        # Runtimes take a GGUF file by its own path. Its name in the folder is the last part of the URI's.
+        name = uri.partition("#")[0].rpartition("/")[2]
+        path = name if name.endswith(".gguf") else ""
     return f"{mount}/{path}".rstrip("/").replace("$", "$$")
 
 

@@ -2,6 +2,7 @@
 
 from penstock.core.runtimes.devices import device_flags
 from penstock.core.runtimes.paths import ADAPTERS_MOUNT, MODEL_MOUNT, mounted_path
+from penstock.core.runtimes.pod_models import TERMINATION_LOG, headers_args
 from penstock.core.runtimes.runtime import Runtime, option, serve_command
 from penstock.core.runtimes.shared_arguments import RESERVED_FLAGS, SHARED, parser, speculation
 from penstock.core.spec.service import TERMINATION_OVERHEAD_S, Object, ServiceSpec
@@ -27,9 +28,9 @@ ARGUMENTS = (
     option("engine.scheduling.requestTimeout", "--request-timeout", text="{:g}".format),
 )
 
-TERMINATION_LOG = "/dev/termination-log"
 PREFLIGHT_FLAGS = (
-    "--accelerator-memory-bytes", "--memory-limit-bytes", "--scope", "--termination-log",
+    "--accelerator-memory-bytes", "--credentials", "--headers", "--memory-limit-bytes", "--scope",
+    "--termination-log",
 )  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def preflight_args(spec: ServiceSpec) -> list[str]:
     its files are there. extraArgs come last, so that one without its value cannot take the next argument.
     """
     args = ["preflight", mounted_path(spec.model_uri, MODEL_MOUNT)]
-    args += ["--termination-log", TERMINATION_LOG]
+    args += ["--termination-log", TERMINATION_LOG, *headers_args(spec)]
     kind = spec.settings.get("runtime.type", PENSTOCK)
     if kind != PENSTOCK:
         return [*args, f"--scope={'folder' if kind == CUSTOM else 'files'}"]

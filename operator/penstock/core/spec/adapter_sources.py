@@ -3,6 +3,7 @@
 from penstock.core.spec.model_location import ModelLocation
 from penstock.core.spec.service import ServiceSpec
 from penstock.core.spec.settings import Settings
+from penstock_engine.contract.model_source import is_fetched
 
 
 def adapter_sources(spec: ServiceSpec) -> tuple[str, ...]:
@@ -36,8 +37,10 @@ def written_sources(settings: Settings) -> dict[str, str]:
 def _model_source(uri: str) -> tuple[str, ...]:
     """The volume of a model: its whole claim, or its folder on the node.
 
-    None if the folder's name has a colon, which the path of a mount may not have.
+    None if the model is fetched, or if the folder's name has a colon, which the path of a mount may not have.
     """
+    if is_fetched(uri):
+        return ()
     location = ModelLocation.parse(uri)
     if location.claim is not None:
         return (f"pvc://{location.claim}",)

@@ -29,6 +29,9 @@ REQUIRED = object()
 REVISION_FIELDS = (
     RevisionField("model.uri", "model_uri", REQUIRED),
     RevisionField("model.name", "model_name", REQUIRED),
+    RevisionField("model.secretRef.name", "model_secret", None),
+    RevisionField("model.cache.claimName", "model_cache_claim", None),
+    RevisionField("model.cache.sizeLimit", "model_cache_bytes", None),
     RevisionField(
         "resources",
         "resources",

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from penstock_engine.contract.model_source import is_fetched
+
 
 @dataclass(frozen=True, slots=True)
 class ModelLocation:
@@ -16,7 +18,7 @@ class ModelLocation:
 
     @classmethod
     def parse(cls, uri: str) -> "ModelLocation":
-        """Parse pvc://CLAIM/PATH or file:///PATH."""
+        """Parse pvc://CLAIM/PATH or file:///PATH; another URI names no folder, as its model is fetched."""
         scheme, _, rest = uri.partition("://")
         if scheme != "pvc":
             return cls(None, rest)
@@ -47,7 +49,7 @@ def host_path_violation(field: str, uri: str, allowed: tuple[str, ...]) -> str |
     absolute allows nothing.
     """
     location = ModelLocation.parse(uri)
-    if location.claim is not None:
+    if is_fetched(uri) or location.claim is not None:
         return None
     folders = [ModelLocation(None, each) for each in allowed if each.startswith("/")]
     if any(folder.contains(location) for folder in folders):

@@ -33,6 +33,7 @@ ENGINE_PORT = 8000
 ENGINE_PORT_NAME = "http"
 # Names of volumes in engine pods.
 MODEL_VOLUME, DRAFT_MODEL_VOLUME, CHAT_TEMPLATE_VOLUME = "model", "draft-model", "chat-template"
+MODEL_CACHE_VOLUME, MODEL_SECRET_VOLUME = "model-cache", "model-secret"
 MAX_ADAPTER_SOURCES = 8
 ADAPTER_VOLUMES = tuple(f"adapters-{index}" for index in range(MAX_ADAPTER_SOURCES))
 
@@ -89,6 +90,11 @@ class ServiceSpec:
     model_uri: str
     scaling: ScalingSpec
     external_replicas: int  # replicas in scaling mode External
+    # Of models that are fetched: the Secret with the credentials, the claim that keeps files for later pods,
+    # and the size that this cache is held at
+    model_secret: str | None = None
+    model_cache_claim: str | None = None
+    model_cache_bytes: int | None = None
     resources: ResourceSpec = field(default_factory=ResourceSpec)
     termination_grace_s: int = 45  # time in which a pod must have terminated
     settings: Settings = field(default_factory=dict)  # of engine, runtime and tracing

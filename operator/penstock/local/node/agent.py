@@ -152,7 +152,13 @@ class NodeAgent:
     async def _register(self) -> None:
         cpus = max(MIN_ALLOCATABLE_CPU, os.cpu_count() or 1)
         memory_kib = psutil.virtual_memory().total // 1024
-        resources = {"cpu": str(cpus), "memory": f"{memory_kib}Ki", "pods": "500"}
+        disk_kib = shutil.disk_usage(self._cluster.folder).total // 1024
+        resources = {
+            "cpu": str(cpus),
+            "memory": f"{memory_kib}Ki",
+            "ephemeral-storage": f"{disk_kib}Ki",  # of models that pods fetch
+            "pods": "500",
+        }
         resources |= self._cluster.allocatable
         body: Object = {
             "apiVersion": "v1",

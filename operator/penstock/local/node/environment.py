@@ -35,7 +35,7 @@ def rewrite_paths(text: str, mounts: Mapping[str, str]) -> str:
         return text
     # A single pass, so that a replacement is not replaced again.
     paths = "|".join(re.escape(path) for path in sorted(mounts, key=len, reverse=True))
-    pattern = rf"(?<![\w./-])({paths})(?=$|[/:,;\s\"'])"
+    pattern = rf"(?<![\w./-])({paths})(?=$|[/:,;=\s\"'])"
     return re.sub(pattern, lambda match: mounts[match.group(1)], text)
 
 

@@ -24,6 +24,7 @@ VERB = Label("verb", ("get", "list", "watch", "create", "update", "patch", "dele
 CODE = Label("code", "HTTP statuses of the API server; `none` without a response")
 VARIANT = Label("variant", "variants of the spec, and removed ones that have pods; else empty")
 DECISION_REASON = Label("reason", get_args(DecisionCode))
+FETCH_REASON = Label("reason", "`Fetched`, reasons of sources such as `GatedModel`, or `Other`")
 DIRECTION = Label("direction", ("up", "down"))
 ADAPTER = Label("adapter", "LoraAdapters whose version is rolled out, 200 at most")
 PHASE = Label("phase", tuple(PHASES))

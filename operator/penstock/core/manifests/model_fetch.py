@@ -1,0 +1,212 @@
+"""Parts of engine pods and preflights that fetch models: volumes, init containers, and the cache's holder.
+
+    engine pod   init containers fetch-model, fetch-draft-model -> engine (and hold-model, with a cache)
+    preflight    reads the headers of the same models into volumes of its own
+
+A revision's engines fetch what its preflight found: `with_resolved_uris` writes that into their arguments.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from penstock.core.formats.strategic_merge import merge
+from penstock.core.manifests import restricted
+from penstock.core.observed.preflight import ResolvedModel
+from penstock.core.runtimes.paths import MODEL_CACHE_MOUNT, MODEL_SECRET_MOUNT
+from penstock.core.runtimes.pod_models import (
+    FETCH_CONTAINERS,
+    URI_ARGUMENT,
+    as_argument,
+    fetch_args,
+    fetched_models,
+    hold_args,
+)
+from penstock.core.spec.service import (
+    ENGINE_CONTAINER,
+    MODEL_CACHE_VOLUME,
+    MODEL_SECRET_VOLUME,
+    Object,
+    ServiceSpec,
+)
+
+HOLD_CONTAINER = "hold-model"
+OWN_INIT_CONTAINERS = frozenset(FETCH_CONTAINERS.values())
+COMMAND = ["penstock-engine"]
+# The holder sleeps between renewals of a lease. Requests equal limits, as in pods of class Guaranteed.
+HOLD_RESOURCES: Object = {key: {"cpu": "20m", "memory": "64Mi"} for key in ("requests", "limits")}
+# Resources of an engine that a container has too which runs before it. No accelerators: none may be free.
+SHARED_RESOURCES = ("cpu", "memory")
+# Resource of a node's disk. A container that fetches requests the size of its model of it, and a part for
+# markers and parts of files that are fetched again.
+ROOM, EXTRA_ROOM = "ephemeral-storage", 1.05
+# Whose files the pod's containers write and read in a cache: the user of restricted.POD.
+CACHE_GROUP = restricted.POD["runAsUser"]
+ENV: list[Object] = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+
+
+def fetch_models(pod: Object, spec: ServiceSpec, image: str) -> None:
+    """Add to an engine's pod what fetches its models. image: of the program that fetches."""
+    models = fetched_models(spec)
+    if not models:
+        return
+    engine = _engine_of(pod)
+    for model in models:
+        pod["volumes"].append({"name": model.volume, "emptyDir": {}})
+        engine["volumeMounts"].append(_mount(model.volume, model.mount, read_only=True))
+    _add_secret(pod, spec)
+    pod["initContainers"] = [
+        _container(model.container, image, fetch_args(spec, model))
+        | {
+            "resources": engine_share(engine["resources"]),
+            "volumeMounts": [
+                *_own_mounts(spec),
+                _mount(model.volume, model.mount, read_only=False),
+            ],
+        }
+        for model in models
+    ]
+    if spec.model_cache_claim is not None:
+        _add_cache(pod, spec, image)
+
+
+def read_headers(pod: Object, spec: ServiceSpec) -> None:
+    """Add to a preflight the volumes into which it reads the headers of models that are fetched."""
+    checker = _engine_of(pod)
+    for model in fetched_models(spec):
+        pod["volumes"].append({"name": model.volume, "emptyDir": {}})
+        checker["volumeMounts"].append(_mount(model.volume, model.mount, read_only=False))
+    if fetched_models(spec):
+        _add_secret(pod, spec)
+        checker["volumeMounts"] += _secret_mounts(spec)
+
+
+def with_template_fields(pod: Object, fields: Object) -> None:
+    """Give the containers that fetch variables and volumes of the user's template. fields: these."""
+    own = {name: value for name, value in fields.items() if name != "name"}
+    if "initContainers" in pod:
+        pod["initContainers"] = [
+            merge(each, own) if _is_own(each) else each for each in pod["initContainers"]
+        ]
+
+
+def with_engine_share(pod: Object, resources: Object) -> None:
+    """Give the containers that fetch the CPU and memory of an engine. resources: of the engine."""
+    for container in pod.get("initContainers", ()):
+        if _is_own(container):
+            room = container["resources"].get("requests", {}).get(ROOM)
+            container["resources"] = engine_share(resources)
+            if room is not None:
+                container["resources"].setdefault("requests", {})[ROOM] = room
+
+
+def with_resolved_uris(template: Object, models: Mapping[str, ResolvedModel]) -> Object:
+    """The pod template, whose containers fetch exactly what a preflight found.
+
+    models: by their URI in the spec. A container that has its resolved URI already stays as it is.
+    """
+    found = deepcopy(template)
+    for container in found["spec"].get("initContainers", ()):
+        model = models.get(_uri_of(container))
+        if not _is_own(container) or model is None:
+            continue
+        container["args"][URI_ARGUMENT] = as_argument(model.resolved_uri)
+        if not _has_cache(container):
+            requests = container["resources"].setdefault("requests", {})
+            requests[ROOM] = str(int(EXTRA_ROOM * model.total_bytes))
+    return found
+
+
+def uris_of(template: Object) -> dict[str, str]:
+    """The URIs that containers of a pod template fetch, by the name of the container."""
+    return {
+        container["name"]: _uri_of(container)
+        for container in template["spec"].get("initContainers", ())
+        if _is_own(container)
+    }
+
+
+def engine_share(resources: Object) -> Object:
+    """The resources of a container that runs before an engine: they add nothing to those of the pod."""
+    return {
+        bound: {
+            name: resources[bound][name] for name in SHARED_RESOURCES if name in resources[bound]
+        }
+        for bound in ("requests", "limits")
+        if bound in resources
+    }
+
+
+def _add_cache(pod: Object, spec: ServiceSpec, image: str) -> None:
+    """Mount the cache where links lead to it, and add the container that keeps its models from eviction."""
+    models = fetched_models(spec)
+    claim = {"persistentVolumeClaim": {"claimName": spec.model_cache_claim}}
+    pod["volumes"].append({"name": MODEL_CACHE_VOLUME, **claim})
+    pod["securityContext"] |= {
+        "fsGroup": CACHE_GROUP,
+        "fsGroupChangePolicy": "OnRootMismatch",
+    }
+    _engine_of(pod)["volumeMounts"].append(
+        _mount(MODEL_CACHE_VOLUME, MODEL_CACHE_MOUNT, read_only=True)
+    )
+    mounts = [_mount(model.volume, model.mount, read_only=True) for model in models]
+    mounts.append(_mount(MODEL_CACHE_VOLUME, MODEL_CACHE_MOUNT, read_only=False))
+    holder = _container(HOLD_CONTAINER, image, hold_args(models))
+    pod["containers"].append(
+        holder | {"resources": deepcopy(HOLD_RESOURCES), "volumeMounts": mounts}
+    )
+
+
+def _add_secret(pod: Object, spec: ServiceSpec) -> None:
+    if spec.model_secret is not None:
+        source = {"secret": {"secretName": spec.model_secret, "defaultMode": 0o440}}
+        pod["volumes"].append({"name": MODEL_SECRET_VOLUME, **source})
+
+
+def _own_mounts(spec: ServiceSpec) -> list[Object]:
+    mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's own
+    mounts += _secret_mounts(spec)
+    if spec.model_cache_claim is not None:
+        mounts.append(_mount(MODEL_CACHE_VOLUME, MODEL_CACHE_MOUNT, read_only=False))
+    return mounts
+
+
+def _secret_mounts(spec: ServiceSpec) -> list[Object]:
+    if spec.model_secret is None:
+        return []
+    return [_mount(MODEL_SECRET_VOLUME, MODEL_SECRET_MOUNT, read_only=True)]
+
+
+def _mount(name: str, path: str, *, read_only: bool) -> Object:
+    return {"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})}
+
+
+def _container(name: str, image: str, args: list[str]) -> Object:
+    return {
+        "name": name,
+        "image": image,
+        "command": COMMAND,
+        "args": args,
+        "env": deepcopy(ENV),
+        "securityContext": deepcopy(restricted.CONTAINER),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _is_own(container: Any) -> bool:
+    return isinstance(container, dict) and container.get("name") in OWN_INIT_CONTAINERS
+
+
+def _engine_of(pod: Object) -> Object:
+    found: Object = next(each for each in pod["containers"] if each["name"] == ENGINE_CONTAINER)
+    return found
+
+
+def _uri_of(container: Object) -> str:
+    """The URI in the arguments of a container that fetches; empty if it has none."""
+    args: Any = container.get("args", ())
+    return str(args[URI_ARGUMENT]).replace("$$", "$") if len(args) > URI_ARGUMENT else ""
+
+
+def _has_cache(container: Object) -> bool:
+    return any(str(each).startswith("--cache=") for each in container["args"])

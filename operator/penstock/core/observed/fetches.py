@@ -1,0 +1,150 @@
+"""State of the containers of a pod that fetch its models."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.formats.json_text import parse_json
+from penstock.core.runtimes.pod_models import FETCH_CONTAINERS
+from penstock.core.spec.service import Object
+
+GIB, MIB = 1 << 30, 1 << 20
+# Exit code of a fetch that may work later (EX_TEMPFAIL of sysexits.h).
+RETRYABLE = 75
+
+
+@dataclass(frozen=True, slots=True)
+class FetchReport:
+    """What a container that fetched a model says at its end."""
+
+    container: str
+    ok: bool
+    ended_at: str  # RFC 3339
+    reason: str = ""  # of a failure, as the message
+    message: str = ""
+    downloaded_bytes: int = 0
+    total_bytes: int = 0
+    seconds: float = 0.0
+    num_cache_hits: int = 0  # files that were in the cache already
+
+
+@dataclass(frozen=True, slots=True)
+class FetchProgress:
+    """How far a fetch is. bytes_per_s: over the last seconds; 0 if nothing came in them."""
+
+    done_bytes: int
+    total_bytes: int
+    bytes_per_s: float
+
+    def __str__(self) -> str:
+        """Such as `3.1 of 14.2 GiB, 210 MiB/s, 55 s left`."""
+        unit, name = (GIB, "GiB") if self.total_bytes >= GIB else (MIB, "MiB")
+        amount = f"{self.done_bytes / unit:.1f} of {self.total_bytes / unit:.1f} {name}"
+        if self.bytes_per_s <= 0:
+            return f"{amount}, nothing arrives"
+        left_s = max(0, self.total_bytes - self.done_bytes) / self.bytes_per_s
+        return f"{amount}, {self.bytes_per_s / MIB:.0f} MiB/s, {left_s:.0f} s left"
+
+
+@dataclass(frozen=True, slots=True)
+class PodFetches:
+    """The fetches of a pod's models, one after the other."""
+
+    running: str | None = None  # the container that fetches now
+    since: str = ""  # RFC 3339 time at which it started
+    ended_at: str = ""  # time at which the last of those that succeeded ended
+    # (reason, message) of the last run of a container that has to be repeated
+    failure: tuple[str, str] | None = None
+    is_refused: bool = False  # whether a repetition changes nothing
+    restarts: int = 0  # of the container that failed
+    reports: tuple[FetchReport, ...] = ()  # of all runs that have ended, also the failed ones
+    progress: FetchProgress | None = None  # of the fetch that runs, if it is known
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a container has run."""
+        return self.running is not None or bool(self.reports)
+
+
+def fetches_of(statuses: Iterable[Object]) -> PodFetches | None:
+    """The fetches of a pod; None if it fetches no model. statuses: of its init containers."""
+    own = [each for each in statuses if each["name"] in FETCH_CONTAINERS.values()]
+    if not own:
+        return None
+    found = [_of_container(each) for each in own]
+    return PodFetches(
+        running=next((each.running for each in found if each.running), None),
+        since=next((each.since for each in found if each.running), ""),
+        ended_at=max(each.ended_at for each in found),
+        failure=next((each.failure for each in found if each.failure), None),
+        is_refused=any(each.is_refused for each in found),
+        restarts=max(each.restarts for each in found),
+        reports=tuple(report for each in found for report in each.reports),
+    )
+
+
+def _of_container(status: Object) -> PodFetches:
+    name, state = status["name"], status.get("state", {})
+    last = status.get("lastState", {}).get("terminated")
+    if ended := state.get("terminated"):
+        report = _report(name, ended)
+        if report.ok:
+            return PodFetches(ended_at=ended.get("finishedAt") or "", reports=(report,))
+        return _failed(report, ended, status)
+    if (running := state.get("running")) is not None:
+        return PodFetches(running=name, since=running.get("startedAt") or "")
+    if last is not None:
+        return _failed(_report(name, last), last, status)
+    waiting = state.get("waiting", {})
+    reason = waiting.get("reason")
+    if reason in (None, "PodInitializing", "ContainerCreating"):
+        return PodFetches()
+    reason = "ErrImagePull" if reason == "ImagePullBackOff" else reason
+    return PodFetches(failure=(reason, waiting.get("message", "")))
+
+
+def _failed(report: FetchReport, ended: Object, status: Object) -> PodFetches:
+    is_refused = ended.get("exitCode") != RETRYABLE
+    message = report.message if is_refused else f"{report.message}; the fetch is tried again"
+    return PodFetches(
+        failure=(report.reason, message),
+        is_refused=is_refused,
+        restarts=status.get("restartCount", 0),
+        reports=(report,),
+    )
+
+
+def _report(container: str, ended: Object) -> FetchReport:
+    """The report of a run. Without one, such as after a kill, its reason is that of Kubernetes."""
+    text, at = ended.get("message") or "", ended.get("finishedAt") or ""
+    try:
+        found: dict[str, Any] = parse_json(text)
+        if not found["ok"]:
+            return FetchReport(container, False, at, str(found["reason"]), str(found["message"]))
+        numbers = ("downloaded_bytes", "total_bytes", "seconds", "num_cache_hits")
+        return FetchReport(container, True, at, **{name: found[name] for name in numbers})
+    except (ValueError, KeyError, TypeError):
+        if ended.get("exitCode") == 0:
+            return FetchReport(container, True, at)
+        reason = ended.get("reason") or "Error"
+        return FetchReport(
+            container, False, at, reason, text[-500:] or f"{container} ended: {reason}"
+        )
+
+
+def describe_fetches(fetches: Mapping[str, PodFetches]) -> str:
+    """The fetches that run, in words; empty if none does. fetches: by the name of the pod."""
+    running = sorted(name for name, each in fetches.items() if each.running)
+    if not running:
+        return ""
+    # The one whose progress is known and that has most left is the one that is waited for.
+    name = max(running, key=lambda pod: _left_bytes(fetches[pod]))
+    known = fetches[name].progress
+    text = f"{name} fetches its model" + (f": {known}" if known else "")
+    others = len(running) - 1
+    return f"{text}; pods that fetch it too: {others}" if others else text
+
+
+def _left_bytes(fetches: PodFetches) -> int:
+    known = fetches.progress
+    return known.total_bytes - known.done_bytes if known else 0

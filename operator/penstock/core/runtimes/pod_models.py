@@ -1,0 +1,95 @@
+"""Models of a pod: where each lies, and the arguments of the programs that fetch them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.core.runtimes.paths import (
+    DRAFT_MOUNT,
+    MODEL_CACHE_MOUNT,
+    MODEL_MOUNT,
+    MODEL_SECRET_MOUNT,
+)
+from penstock.core.spec.service import (
+    DRAFT_MODEL_VOLUME,
+    ENGINE_PORT,
+    MODEL_VOLUME,
+    ServiceSpec,
+)
+from penstock_engine.contract.model_source import is_fetched
+
+DRAFT_URI = "engine.speculative.model.uri"
+TERMINATION_LOG = "/dev/termination-log"
+# Place of the URI in the arguments of a container that fetches.
+URI_ARGUMENT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PodModel:
+    """A model in a pod. field: path of its URI in the spec. volume: its volume. mount: the volume's path."""
+
+    field: str
+    uri: str
+    volume: str
+    mount: str
+
+    @property
+    def container(self) -> str:
+        """Name of the init container that fetches it, if it is fetched."""
+        return FETCH_CONTAINERS[self.volume]
+
+    @property
+    def argument(self) -> str:
+        """The URI as an argument of a container."""
+        return as_argument(self.uri)
+
+
+# Name of the init container that fetches into a volume.
+FETCH_CONTAINERS = {MODEL_VOLUME: "fetch-model", DRAFT_MODEL_VOLUME: "fetch-draft-model"}
+
+
+def as_argument(uri: str) -> str:
+    """A URI as an argument of a container, in which Kubernetes expands $(NAME)."""
+    return uri.replace("$", "$$")
+
+
+def fetched_models(spec: ServiceSpec) -> tuple[PodModel, ...]:
+    """The models that pods of the service fetch."""
+    return tuple(each for each in _models(spec) if is_fetched(each.uri))
+
+
+def mounted_models(spec: ServiceSpec) -> tuple[PodModel, ...]:
+    """The models in claims and folders of the node, which pods of the service mount."""
+    return tuple(each for each in _models(spec) if not is_fetched(each.uri))
+
+
+def fetch_args(spec: ServiceSpec, model: PodModel) -> list[str]:
+    """Arguments of the container that fetches a model."""
+    args = ["fetch", model.argument, f"--into={model.mount}", *_secret_args(spec)]
+    if spec.model_cache_claim is not None:
+        args.append(f"--cache={MODEL_CACHE_MOUNT}")
+    if spec.model_cache_bytes is not None:
+        args.append(f"--cache-limit-bytes={spec.model_cache_bytes}")
+    args += ["--host=$(POD_IP)", f"--port={ENGINE_PORT}"]
+    return [*args, f"--termination-log={TERMINATION_LOG}"]
+
+
+def hold_args(models: tuple[PodModel, ...]) -> list[str]:
+    """Arguments of the container that keeps models in the cache while the pod lives."""
+    return ["hold", *(model.mount for model in models), f"--cache={MODEL_CACHE_MOUNT}"]
+
+
+def headers_args(spec: ServiceSpec) -> list[str]:
+    """Arguments with which a preflight reads the headers of the models that are fetched."""
+    models = fetched_models(spec)
+    args = [f"--headers={model.mount}={model.argument}" for model in models]
+    return [*args, *_secret_args(spec)] if args else []
+
+
+def _models(spec: ServiceSpec) -> Iterator[PodModel]:
+    yield PodModel("spec.model.uri", spec.model_uri, MODEL_VOLUME, MODEL_MOUNT)
+    if (draft := spec.settings.get(DRAFT_URI)) is not None:
+        yield PodModel(f"spec.{DRAFT_URI}", draft, DRAFT_MODEL_VOLUME, DRAFT_MOUNT)
+
+
+def _secret_args(spec: ServiceSpec) -> list[str]:
+    return [] if spec.model_secret is None else [f"--credentials={MODEL_SECRET_MOUNT}"]
