@@ -46,7 +46,8 @@ def bodies(name: str, kind: str) -> list[Any]:
 
 
 def example_names() -> list[str]:
-    return sorted(file.name for file in (ROOT / "examples").glob("*.yaml"))
+    folder = ROOT / "examples"
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*.yaml"))
 
 
 def examples() -> Iterator[Any]:
