@@ -3,10 +3,17 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import pytest
 from aiohttp.test_utils import unused_port
 
 from penstock.clients.machine.clock import steady
-from penstock.clients.pods.scrape import MAX_METRICS_BYTES, MAX_SCRAPES, Scraper
+from penstock.clients.pods.scrape import (
+    MAX_METRICS_BYTES,
+    MAX_SCRAPES,
+    Scraper,
+    progress_of,
+)
+from penstock.core.observed.fetches import FetchProgress
 from penstock.core.scaling.signals import Missing
 
 
@@ -79,3 +86,35 @@ async def test_engines_that_hang_one_after_the_other_end_the_scrape_of_their_nam
         await scraper.close()
         assert {*found} == {Missing("chat-0", "TimeoutError")}
         assert connections.qsize() < len(found)
+
+
+FETCH = (
+    "penstock:model_fetch_bytes {done}\npenstock:model_fetch_total_bytes {total}\n"
+    "penstock:model_fetch_bytes_per_second {rate}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            FETCH.format(done="1e9", total="3e9", rate="2.5e6"),
+            FetchProgress(10**9, 3 * 10**9, 2.5e6),
+        ),
+        (FETCH.format(done=0, total=0, rate=0), None),
+        (FETCH.format(done=1, total="NaN", rate=0), None),
+        (FETCH.format(done=-1, total=2, rate=0), None),
+        ("penstock:model_fetch_bytes 1\n", None),
+        ("penstock:model_fetch_bytes\n", None),
+        ("", None),
+    ],
+)
+def test_progress_of_a_fetch(text, expected):
+    assert progress_of(text) == expected
+
+
+async def test_a_container_that_hangs_has_no_progress():
+    async with hanging_engine() as (address, _):
+        scraper = Scraper(steady)
+        assert await scraper.fetch_progress("default", "chat-0", address) is None
+        await scraper.close()

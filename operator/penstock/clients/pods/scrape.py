@@ -14,6 +14,7 @@ from penstock.core.observed.fetches import FetchProgress
 from penstock.core.observed.gateway_report import GatewayReport
 from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.signals import CacheSettings, EngineReading, Missing, Source
+from penstock_engine.contract import feature_metric_specs as features
 from penstock_engine.contract import metric_specs as specs
 
 # Time limit of one scrape, in seconds. The operator's tick waits for the slowest engine.
@@ -114,9 +115,9 @@ class Scraper:
 def progress_of(text: str) -> FetchProgress | None:
     """The progress in the metrics of a container that fetches; None if they are not there, or impossible."""
     names = (
-        specs.MODEL_FETCH_BYTES.name,
-        specs.MODEL_FETCH_TOTAL_BYTES.name,
-        specs.MODEL_FETCH_BYTES_PER_SECOND.name,
+        features.FETCH_BYTES.name,
+        features.FETCH_TOTAL_BYTES.name,
+        features.FETCH_BYTES_PER_SECOND.name,
     )
     try:
         samples = Samples.read(text, names)

@@ -150,16 +150,7 @@ class NodeAgent:
         self._last_beat_s = monotonic()
 
     async def _register(self) -> None:
-        cpus = max(MIN_ALLOCATABLE_CPU, os.cpu_count() or 1)
-        memory_kib = psutil.virtual_memory().total // 1024
-        disk_kib = shutil.disk_usage(self._cluster.folder).total // 1024
-        resources = {
-            "cpu": str(cpus),
-            "memory": f"{memory_kib}Ki",
-            "ephemeral-storage": f"{disk_kib}Ki",  # of models that pods fetch
-            "pods": "500",
-        }
-        resources |= self._cluster.allocatable
+        resources = self._resources()
         body: Object = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -192,6 +183,18 @@ class NodeAgent:
         await self._kube.merge(
             NODES, None, AGENT_NODE, {"status": status}, manager=MANAGER, sub="status"
         )
+
+    def _resources(self) -> dict[str, str]:
+        """What pods may request of this machine."""
+        memory_kib = psutil.virtual_memory().total // 1024
+        disk_kib = shutil.disk_usage(self._cluster.folder).total // 1024
+        return {
+            "cpu": str(max(MIN_ALLOCATABLE_CPU, os.cpu_count() or 1)),
+            "memory": f"{memory_kib}Ki",
+            "ephemeral-storage": f"{disk_kib}Ki",  # for models that pods fetch
+            "pods": "500",
+            **self._cluster.allocatable,
+        }
 
     async def _renew_lease(self, *, create: bool = False) -> None:
         renewed = timestamp(unix_time()).replace("Z", ".000000Z")
