@@ -1,4 +1,4 @@
-"""A model comes from a hub that wants a token: fetched once for all replicas, and not again if a tag moves."""
+"""A model of a hub that wants a token is fetched once for all replicas, and not again if a tag moves."""
 
 import base64
 from collections.abc import Iterator
