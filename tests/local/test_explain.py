@@ -14,9 +14,11 @@ from penstock.cli.main import build
 from penstock.core.scaling import what_if
 from penstock.core.scaling.by_kv.rule import KvRule
 from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
+from penstock.core.scaling.idle import IdleDecision
 from penstock.core.scaling.recording import AnyTick, RecordingWriter
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import Missing
+from penstock.core.scaling.zero_totals import ZeroTotals
 
 LOST = Missing("chat-0", "ReadTimeout")
 
@@ -141,6 +143,36 @@ def test_a_number_that_is_held_without_metrics(
     assert "MetricsMissing" in outcome.stdout
     assert "blind" in outcome.stdout
     assert "chat-0 (ReadTimeout)" in outcome.stdout
+
+
+VARIANTS = [
+    {"name": name, "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}, "pricePerHour": price}
+    for name, price in (("big", "9"), ("small", "2.5"))
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "saved"),
+    [
+        ({}, "saves 12.0 replica hours a day: of"),
+        (
+            {"variants": VARIANTS, "objectives": {"ttft": "1s"}},
+            "saves 12.0 replica hours a day, at a price of 30.00: of",
+        ),
+    ],
+)
+def test_what_zero_saves_and_costs(
+    spec: dict[str, Any], saved: str, explain: Callable[..., Result]
+) -> None:
+    tick = kv_tick()
+    idle = IdleDecision("Keep", "a request came", 42, ZeroTotals(7200.0, 3600.0, 4, 168.0))
+    settings = replace(tick.settings, bounds=Bounds(1, 5, idle))
+    tick = replace(tick, settings=settings)
+    outcome = explain(replace(tick, decision=tick.decide_again()), **spec)
+    assert outcome.exit_code == 0, outcome.output
+    assert saved in outcome.stdout
+    assert "the first tokens of the 4 so far came 168 s later, 42 s each" in outcome.stdout
+    assert "Scale to zero" not in explain(kv_tick()).stdout
 
 
 @pytest.mark.parametrize("scaling", [{}, {"mode": None}])

@@ -22,6 +22,7 @@ from penstock.core.observed.stored_status import stored_status
 from penstock.core.scaling.recording import AnyTick, Recording
 from penstock.core.scaling.rule import Decision
 from penstock.core.scaling.what_if import changes, with_settings
+from penstock.core.scaling.zero_totals import describe
 from penstock.core.spec.service import ServiceSpec
 from penstock.errors import Forbidden, KubeError
 
@@ -60,6 +61,7 @@ def command(
             _print_trail(then)
         else:
             _say_changes(tick)
+            _say_totals(tick, _spec_of(service, body))
     except (KubeError, ValueError) as error:
         typer.echo(f"penstock explain: {error}", err=True)
         raise typer.Exit(exit_status(error)) from error
@@ -138,6 +140,17 @@ def _say_changes(tick: AnyTick) -> None:
             change.decision.reason,
         )
     console.print(table)
+
+
+def _say_totals(tick: AnyTick, spec: ServiceSpec) -> None:
+    """Print what scale to zero has saved and cost since the operator leads, if the service may be at zero."""
+    idle = tick.settings.bounds.idle
+    if idle is None:
+        return
+    # Without scale to zero, the cheapest replica would have stayed.
+    price = min((variant.price_per_hour for variant in spec.variants), default=None)
+    for sentence in describe(idle.totals, price):
+        console.print(sentence)
 
 
 def _with_mix(text: str, decision: Decision) -> str:

@@ -16,6 +16,7 @@ from typing import Literal
 from penstock.core.routing.hold import HOLD_S
 from penstock.core.scaling.learned.startup import PRIOR_STARTUP_S, StartUp, is_any_starting
 from penstock.core.scaling.signals import STALE_S, Observation
+from penstock.core.scaling.zero_totals import NO_TOTALS, ZeroTotals
 
 # Hold: it has been idle for long enough, but what some gateway or engine has is not known.
 IdleAction = Literal["Keep", "Hold", "ScaleToZero", "StayAtZero", "Wake"]
@@ -79,11 +80,15 @@ class IdleInputs:
 
 @dataclass(frozen=True, slots=True)
 class IdleDecision:
-    """Whether a service has replicas. reason: a sentence. startup_s: how long a first replica takes."""
+    """Whether a service has replicas. reason: a sentence. startup_s: how long a first replica takes.
+
+    totals: what zero has saved and cost so far.
+    """
 
     action: IdleAction
     reason: str
     startup_s: int
+    totals: ZeroTotals = NO_TOTALS
 
     @property
     def is_zero(self) -> bool:
@@ -95,11 +100,22 @@ class IdleState:
     """The rule's memory of a service.
 
     busy_s: when it was busy last; None before the first decision. gateways: the last report of each.
+    at_s: time of the last decision. is_zero: whether it found no replica.
     """
 
     startup: StartUp = field(default_factory=lambda: StartUp(PRIOR_STARTUP_S))
     busy_s: float | None = None
     gateways: Mapping[str, GatewayDemand] = field(default_factory=dict)
+    at_s: float = 0.0
+    is_zero: bool = False
+    totals: ZeroTotals = NO_TOTALS
+
+    def totals_at(self, seen: Observation, startup_s: float) -> ZeroTotals:
+        """The totals with the time since the last decision. startup_s: of a first replica."""
+        if self.busy_s is None:
+            return self.totals
+        totals = self.totals.after(seen.now_s - self.at_s, is_zero=self.is_zero)
+        return totals.woken(startup_s) if self.is_zero and seen.provisioned else totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +144,9 @@ class IdleRule:
             for name, gateway in inputs.gateways.items()
             if (known := _last_report(gateway, state.gateways.get(name))) is not None
         }
-        return IdleDecision(action, reason, startup_s), IdleState(startup, busy_s, gateways)
+        totals = state.totals_at(seen, startup.expected_s)
+        after = IdleState(startup, busy_s, gateways, seen.now_s, is_zero, totals)
+        return IdleDecision(action, reason, startup_s, totals), after
 
     def _act(
         self, inputs: IdleInputs, cause: str | None, idle_s: float, *, is_first: bool

@@ -26,8 +26,8 @@ from penstock.core.spec.objectives import Objectives
 
 # Version 2 added the rule without objectives. Versions 3 and 4 have other rules by objectives, with other
 # states, so that older recordings of those cannot be replayed. Version 5 added the decision about zero to the
-# bounds.
-VERSION: Literal[5] = 5
+# bounds, and version 6 its totals.
+VERSION: Literal[6] = 6
 OLDER_VERSIONS = (1, 2, 3)
 # For rules that do not use objectives.
 NO_OBJECTIVES = Objectives(math.inf, math.inf)
@@ -42,7 +42,7 @@ AnyTick = Tick | KvTick
 class Header:
     """First line of a recording. state: before the first decision."""
 
-    version: Literal[2, 3, 4, 5]
+    version: Literal[2, 3, 4, 5, 6]
     service: str
     settings: Settings | KvSettings
     state: ObjectivesState | ScaleDownDelay
