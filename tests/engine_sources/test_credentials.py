@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.engine_sources.conftest import QUICK
 from tests.support.sources.hub_server import HubServer
 from tests.support.sources.model_files import model_files
+from tests.support.sources.quick_limits import QUICK
 
 from penstock_engine.sources.credentials import apply_credentials, read_credentials
 from penstock_engine.sources.errors import FetchError

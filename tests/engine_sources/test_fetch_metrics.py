@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.engine_sources.conftest import QUICK
 from tests.support.sources.hub_server import HubServer
 from tests.support.sources.model_files import fetched_names, model_files
+from tests.support.sources.quick_limits import QUICK
 
 from penstock_engine.contract.feature_metric_specs import FETCH_METRICS
 from penstock_engine.sources.metrics_server import MAX_CLIENTS, serving_metrics

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.engine_sources.conftest import QUICK
-from tests.engine_sources.test_broken_sources import SOURCES, Broken
 from tests.support.engine.gguf_files import write_gguf
+from tests.support.sources.broken_sources import SOURCES, Broken
 from tests.support.sources.certificates import loopback_certificate
 from tests.support.sources.faults import Fault
 from tests.support.sources.file_server import FileServer
 from tests.support.sources.hub_server import HubServer
 from tests.support.sources.model_files import fetched_names, model_files, sharded_files
+from tests.support.sources.quick_limits import QUICK
 
 from penstock_engine.checkpoints.gguf.file import read_gguf
 from penstock_engine.memory.preflight import preflight

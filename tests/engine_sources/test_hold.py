@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.engine_sources.conftest import QUICK, Fetch
+from tests.engine_sources.conftest import Fetch
 from tests.support.sources.hub_server import HubServer
 from tests.support.sources.model_files import model_files
+from tests.support.sources.quick_limits import QUICK
 
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.storage import hold as module

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.engine_sources.conftest import QUICK, Fetch
+from tests.engine_sources.conftest import Fetch
 from tests.support.sources.faults import Fault
 from tests.support.sources.hub_server import HubServer
 from tests.support.sources.model_files import fetched_names, model_files, safetensors, sharded_files
+from tests.support.sources.quick_limits import QUICK
 
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.storage.lease import try_acquire

@@ -7,9 +7,11 @@ from pathlib import Path
 import obstore
 import pytest
 from obstore.store import S3Store
-from tests.engine_sources.conftest import QUICK, Fetch
+from tests.engine_sources.conftest import Fetch
+from tests.support.sources.certificates import loopback_certificate
 from tests.support.sources.model_files import fetched_names, model_files, sharded_files
 from tests.support.sources.object_store import KEY, REGION, SECRET, s3_server
+from tests.support.sources.quick_limits import QUICK
 
 from penstock_engine.contract.model_source import parse_model_source
 from penstock_engine.sources.errors import FetchError
@@ -185,3 +187,17 @@ def test_without_keys_the_reason_says_which_to_set(
         fetch(f"s3://{name}", limits=replace(QUICK, max_attempts=1))
     assert refused.value.reason == "NoCredentials", (refused.value, refused.value.__cause__)
     assert "AWS_ACCESS_KEY_ID" in refused.value.message
+
+
+def test_the_authority_of_a_store_is_that_of_ssl_cert_file(
+    bucket: tuple[str, Path], fetch: Fetch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, folder = bucket
+    upload(folder, model_files())
+    _, authority = loopback_certificate(tmp_path)
+    with s3_server(folder.parent, tls=tmp_path) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        with pytest.raises(FetchError, match=r"UntrustedCertificate: .* file of SSL_CERT_FILE"):
+            fetch(f"s3://{name}")
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+        assert fetch(f"s3://{name}").num_files == 3

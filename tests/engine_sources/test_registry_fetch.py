@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine_sources.conftest import QUICK, Fetch
+from tests.engine_sources.conftest import Fetch
 from tests.support.sources.faults import Fault
 from tests.support.sources.file_server import FileServer
 from tests.support.sources.model_files import fetched_names, model_files, safetensors
+from tests.support.sources.quick_limits import QUICK
 from tests.support.sources.registry import (
     INDEX,
     MANIFEST,

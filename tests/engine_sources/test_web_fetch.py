@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.engine_sources.conftest import QUICK, Fetch
+from tests.engine_sources.conftest import Fetch
 from tests.support.sources.certificates import loopback_certificate
 from tests.support.sources.faults import Fault
 from tests.support.sources.file_server import FileServer
 from tests.support.sources.model_files import fetched_names, model_files
+from tests.support.sources.quick_limits import QUICK
 from tests.support.sources.registry import tar_of
 
 from penstock_engine.sources.errors import FetchError
@@ -163,6 +164,7 @@ def test_a_broken_archive_or_list_has_a_reason(
         "cache",
         "model",
         "authority.pem",
+        "certificate.pem",
         "key.pem",
     }
 

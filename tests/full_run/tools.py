@@ -7,9 +7,10 @@ from pathlib import Path
 
 from tests.support.tools import prometheus
 from tests.support.tools.actionlint import ensure_actionlint
+from tests.support.tools.azurite import ensure_azurite
 from tests.support.tools.chart_tools import ensure_helm, ensure_kubeconform
 from tests.support.tools.image_registry import ensure_registry
-from tests.support.tools.object_store_server import ensure_versitygw
+from tests.support.tools.object_store_server import ensure_fake_gcs, ensure_versitygw
 from tests.support.tools.otel_collector import ensure_otel_collector
 
 from penstock.local.binaries import ensure_binaries
@@ -45,6 +46,8 @@ def build() -> None:
     ensure_actionlint(print)
     ensure_registry(print)
     ensure_versitygw(print)
+    ensure_fake_gcs(print)
+    ensure_azurite(print)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from penstock_engine.sources.errors import FetchError
 # Files whose content is the value of the variable of the same name.
 VALUES = (
     "HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE", "AWS_*", "AZURE_STORAGE_*", "GOOGLE_BASE_URL",
+    "GOOGLE_SKIP_SIGNATURE",
     "HTTPS_PROXY", "NO_PROXY",
 )  # fmt: skip
 # Variables that name a file, by the name of that file.

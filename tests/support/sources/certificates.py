@@ -1,4 +1,4 @@
-"""A certificate of the loopback interface, and a context of TLS with it."""
+"""A certificate of the loopback interface with its own authority, and a context of TLS with it."""
 
 import datetime
 import ipaddress
@@ -10,28 +10,21 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+# Files that `loopback_certificate` writes.
+AUTHORITY, CERTIFICATE, KEY = "authority.pem", "certificate.pem", "key.pem"
+
 
 def loopback_certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
     """A server's context, and the file of the authority that clients have to trust."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "loopback")])
-    now = datetime.datetime.now(datetime.UTC)
-    addresses = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(addresses), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
+    issuer_key, key = (
+        ec.generate_private_key(ec.SECP256R1()),
+        ec.generate_private_key(ec.SECP256R1()),
     )
-    authority, private = folder / "authority.pem", folder / "key.pem"
-    authority.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
+    issuer = _certificate("authority", "authority", issuer_key, issuer_key, is_authority=True)
+    certificate = _certificate("loopback", "authority", key, issuer_key, is_authority=False)
+    for name, content in ((AUTHORITY, issuer), (CERTIFICATE, certificate)):
+        (folder / name).write_bytes(content.public_bytes(serialization.Encoding.PEM))
+    (folder / KEY).write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -39,5 +32,35 @@ def loopback_certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
         )
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(authority, private)
-    return context, authority
+    context.load_cert_chain(folder / CERTIFICATE, folder / KEY)
+    return context, folder / AUTHORITY
+
+
+def _certificate(
+    subject: str,
+    issuer: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    *,
+    is_authority: bool,
+) -> x509.Certificate:
+    """A certificate for a day. key: of the subject."""
+    now = datetime.datetime.now(datetime.UTC)
+    addresses = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_name(subject))
+        .issuer_name(_name(issuer))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+    )
+    if not is_authority:
+        builder = builder.add_extension(x509.SubjectAlternativeName(addresses), critical=False)
+    return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])

@@ -7,10 +7,15 @@ import struct
 
 def safetensors(num_bytes: int, seed: int = 0) -> bytes:
     """A safetensors file with one tensor of so many random bytes."""
+    return safetensors_header(num_bytes) + random.Random(seed).randbytes(num_bytes)
+
+
+def safetensors_header(num_bytes: int) -> bytes:
+    """The beginning of a safetensors file with one tensor of so many bytes."""
     header = json.dumps(
         {"weight": {"dtype": "U8", "shape": [num_bytes], "data_offsets": [0, num_bytes]}}
     ).encode()
-    return struct.pack("<Q", len(header)) + header + random.Random(seed).randbytes(num_bytes)
+    return struct.pack("<Q", len(header)) + header
 
 
 def model_files(num_bytes: int = 200_000, seed: int = 0) -> dict[str, bytes]:

@@ -4,16 +4,13 @@ import gzip
 import hashlib
 import io
 import json
-import os
-import socket
-import subprocess
 import tarfile
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import httpx2
+from tests.support.sources.server_process import server_process
 from tests.support.tools.image_registry import ensure_registry
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -25,23 +22,8 @@ TITLE = "org.opencontainers.image.title"
 def registry_server() -> Iterator[str]:
     """Start an empty registry. Yields HOST:PORT."""
     binary = ensure_registry(lambda _: None)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [binary, "-port", str(port)], env={**os.environ, "PORT": str(port)},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        for _ in range(300):
-            assert process.poll() is None, f"the registry ended with {process.returncode}"
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                break
-            time.sleep(0.1)
+    with server_process(lambda port: ["env", f"PORT={port}", binary, "-port", str(port)]) as port:
         yield f"127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def push_artifact(host: str, name: str, tag: str, files: Mapping[str, bytes]) -> str:

@@ -60,7 +60,8 @@ def _transport_error(text: str, bucket: str) -> FetchError:
     if "certificate" in text.lower():
         return FetchError(
             "UntrustedCertificate",
-            f"the certificate of the store of {bucket} is not trusted: add its authority to the system's",
+            f"the certificate of the store of {bucket} is not trusted: add its authority to the file of "
+            "SSL_CERT_FILE",
         )
     failure = FAILURE.search(text)
     kind = failure[1] if failure else ""
