@@ -30,8 +30,15 @@ while True:
         time.sleep(60)
     time.sleep(0.3)
 """
-# Memory of the pod's own that outlives its containers: an engine has no room at any start.
-HOLD = "import sys; open('/held/fill', 'wb').write(bytes(int(sys.argv[1]) << 20))"
+# Memory of the pod's own that outlives its containers: an engine has no room at any start. The program ends
+# with its container, so it runs again until there is enough.
+HOLD = """
+import sys
+with open("/held/fill", "ab") as file:
+    while file.tell() < int(sys.argv[1]) << 20:
+        file.write(bytes(1 << 20))
+        file.flush()
+"""
 HELD_MIB = 900
 HELD = {
     "volumes": [{"name": "held", "emptyDir": {"medium": "Memory"}}],
@@ -98,15 +105,23 @@ async def _check_event(lab: Lab, namespace: str) -> None:
 
 async def _kill_at_each_start(lab: Lab, namespace: str, pod: str) -> str:
     """Leave an engine too little memory to start. Returns the message once it was killed twice."""
-    await asyncio.to_thread(_exec, lab, namespace, pod, HOLD, str(HELD_MIB))
+
+    async def hold() -> None:
+        while True:
+            await asyncio.to_thread(_exec, lab, namespace, pod, HOLD, str(HELD_MIB))
+            await asyncio.sleep(1)
 
     def is_killed_twice(view: View) -> bool:
         return any(each.restarts >= 2 and not each.is_ready for each in view.pods)
 
-    await lab.stage.wait_until(
-        is_killed_twice, NAME, within_s=READY_S, what="an engine is killed at its starts",
-        namespace=namespace,
-    )  # fmt: skip
+    holding = asyncio.create_task(hold())
+    try:
+        await lab.stage.wait_until(
+            is_killed_twice, NAME, within_s=READY_S, what="an engine is killed at its starts",
+            namespace=namespace,
+        )  # fmt: skip
+    finally:
+        holding.cancel()
     seen = await condition_with(lab, NAME, namespace, "WorkloadReady", "OOMKilled")
     ready = (await lab.stage.view(NAME, namespace)).condition("Ready")
     assert ready["status"] == "True", f"the other engine does not answer: {ready}"
