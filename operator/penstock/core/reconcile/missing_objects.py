@@ -7,6 +7,8 @@ from penstock.core.spec.service import (
     ADAPTER_VOLUMES,
     CHAT_TEMPLATE_VOLUME,
     DRAFT_MODEL_VOLUME,
+    MODEL_CACHE_VOLUME,
+    MODEL_SECRET_VOLUME,
     MODEL_VOLUME,
 )
 
@@ -18,6 +20,8 @@ _REPEATED_CAUSE = ". not found"
 _VOLUME = re.compile(r'for volume "([^"]*)"')
 _FIELDS = {
     MODEL_VOLUME: "spec.model.uri",
+    MODEL_CACHE_VOLUME: "spec.model.cache",
+    MODEL_SECRET_VOLUME: "spec.model.secretRef",
     DRAFT_MODEL_VOLUME: "spec.engine.speculative.model.uri",
     CHAT_TEMPLATE_VOLUME: "spec.engine.parsers.chatTemplate",
     **dict.fromkeys(ADAPTER_VOLUMES, "spec.engine.lora.sources"),
@@ -30,7 +34,7 @@ def with_advice(trouble: tuple[str, str]) -> tuple[str, str]:
     if _MISSING_CLAIM.search(message):
         return reason, (
             f"{message.removesuffix(_REPEATED_CAUSE)}; create the claim, or name another one in "
-            f"spec.model.uri, spec.engine.speculative.model.uri or spec.engine.lora.sources"
+            "spec.model.uri, spec.model.cache, spec.engine.speculative.model.uri or spec.engine.lora.sources"
         )
     volume = _VOLUME.search(message)
     if reason in FAILURES and volume is not None:
