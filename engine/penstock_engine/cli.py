@@ -20,6 +20,7 @@ from typer.exceptions import TyperException
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.files.file_access import refusing_unreadable_files
+from penstock_engine.machine.termination import end_at_sigterm
 from penstock_engine.memory.model_files import check_model
 from penstock_engine.memory.preflight import Scope, bad_arguments, find_model, refusal
 from penstock_engine.memory.preflight import preflight as judge
@@ -67,6 +68,8 @@ def main() -> None:
             f"penstock-engine: the first argument has to be a command, such as serve, not {words[0]}; "
             "the args of a container replace all of its arguments"
         )
+    if words[:1] in (["fetch"], ["preflight"]):
+        end_at_sigterm()
     if not is_preflight:
         app(args=words)
     try:
