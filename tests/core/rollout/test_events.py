@@ -26,6 +26,7 @@ from tests.support.specs.preflight_messages import PASSED, REFUSED
 
 from penstock.core.canary.verdict import Abort, Accept, Continue, MirrorPassed
 from penstock.core.observed.children import ObservedJob
+from penstock.core.observed.fetches import PodFetches
 from penstock.core.observed.rollout_state import Rejection
 from penstock.core.rollout import commands
 from penstock.core.rollout.events import detect_events
@@ -101,6 +102,8 @@ def test_what_the_spec_asks_for(of, wanted, event):
     assert list(detect_events(of, inputs(wanted=wanted))) == expected
 
 
+REFUSED_FETCH = PodFetches(failure=("NoSpace", "full"), is_refused=True, restarts=2)
+LATE_FETCH = PodFetches(failure=("ServerError", "503"), restarts=9)
 LONG = "".join(f"{n:04}" for n in range(100))
 
 
@@ -119,6 +122,9 @@ LONG = "".join(f"{n:04}" for n in range(100))
         (JUDGED, inputs(crash_looping_pod(restarts=1), crash_looping_pod("q", 3, "")),
          "q crashed 3 times: it has no termination message"),
         (JUDGED, inputs(crash_looping_pod(said=LONG)), f"p crashed 2 times: {LONG[-300:]}"),
+        (JUDGED, inputs(pod(trouble=("NoSpace", "full"), restarts=2, ready=False, fetches=REFUSED_FETCH)),
+         "p failed to fetch its model 2 times: full"),
+        (JUDGED, inputs(pod(trouble=("ServerError", ""), restarts=9, ready=False, fetches=LATE_FETCH)), None),
         # no pod became ready before the deadline
         (state("Starting"), inputs(after_s=599), None),
         (state("Starting"), inputs(after_s=600),
