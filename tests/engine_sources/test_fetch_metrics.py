@@ -73,12 +73,13 @@ def test_other_paths_are_not_found(progress: Progress, port: int) -> None:
 def test_they_follow_a_fetch(hub: HubServer, tmp_path: Path, port: int) -> None:
     files = model_files(3_000_000)
     hub.add("org/name", files)
-    hub.cdn.delay_s = 0.05
+    hub.cdn.delay_s = 0.5  # until it was seen
     total_bytes = sum(len(files[name]) for name in fetched_names(files))
     reports = []
+    address = ("127.0.0.1", port)
     thread = threading.Thread(
         target=lambda: reports.append(
-            run_fetch("hf://org/name", tmp_path / "m", None, QUICK, address=("127.0.0.1", port))
+            run_fetch("hf://org/name", tmp_path / "m", None, QUICK, address=address)
         )
     )
     thread.start()
@@ -88,12 +89,14 @@ def test_they_follow_a_fetch(hub: HubServer, tmp_path: Path, port: int) -> None:
             seen.append(scrape(port))
         except httpx2.TransportError:  # before and after the fetch
             time.sleep(0.01)
+        if seen and seen[-1]["penstock:model_fetch_bytes"]:
+            hub.cdn.delay_s = 0.0
     assert reports[0]["ok"], reports
-    within = [each for each in seen if each["penstock:model_fetch_total_bytes"]]
+    within = [each for each in seen if each["penstock:model_fetch_bytes"]]
     assert {each["penstock:model_fetch_total_bytes"] for each in within} == {total_bytes}
     done = [each["penstock:model_fetch_bytes"] for each in within]
     assert done == sorted(done)
-    assert 0 < done[len(done) // 2] <= total_bytes
+    assert done[-1] <= total_bytes
     with pytest.raises(httpx2.TransportError):
         scrape(port)
 

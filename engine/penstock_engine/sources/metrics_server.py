@@ -71,6 +71,8 @@ class _Server(ThreadingMixIn, TCPServer):
     """A server with a thread for each of a few clients. Raises OSError if its address cannot be used."""
 
     allow_reuse_address = True
+    # Connections that wait to be accepted: with 5, the default, clients of a burst wait for seconds.
+    request_queue_size = 128
     daemon_threads = True
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
