@@ -14,7 +14,7 @@ from tests.core.rollout.scenarios.world import World
 from penstock.core.canary.verdict import Abort, Accept, Continue, MirrorPassed
 from penstock.core.spec.canary import MirrorSpec
 from penstock.core.spec.revision import revision_of
-from penstock.core.spec.rollout import RolloutSpec, Strategy
+from penstock.core.spec.rollout import AtZero, RolloutSpec, Strategy
 
 STRATEGIES = get_args(Strategy)
 ACCEPT = Accept("it is as good")
@@ -78,7 +78,9 @@ ACTIONS = st.one_of(
     st.tuples(st.just("reconcile"), st.integers(0, 4) | st.just(10**6)),
     st.tuples(st.just("time"), st.sampled_from([1, 5, 60, 700])),
     st.tuples(st.just("spec"), st.integers(0, 3)),
-    st.tuples(st.just("scale"), st.integers(1, 12)),
+    st.tuples(st.just("scale"), st.integers(0, 12)),
+    st.tuples(st.just("min_replicas"), st.integers(0, 1)),
+    st.tuples(st.just("at_zero"), st.sampled_from(get_args(AtZero))),
     st.tuples(st.sampled_from(["room", "quota"]), st.sampled_from([2, 5, 9, 1000])),
     st.tuples(st.just("is_held"), st.booleans()),
     st.tuples(st.just("bad"), st.integers(0, 3)),
@@ -164,7 +166,8 @@ def test_whatever_happens_invariants_hold_and_it_comes_to_rest(way, actions):
     world.run()
     state = world.rollout
     assert state.phase in ("Stable", "Rejected")
-    assert world.counts() == {state.stable: world.desired}
+    replicas = max(world.desired, world.spec.scaling.min_replicas)
+    assert world.counts() == ({state.stable: replicas} if replicas else {})
     assert world.weights() == {(state.stable, ""): 100}
     wanted = revision_of(world.spec)
     assert wanted == (state.stable if state.phase == "Stable" else state.rejected.revision)
@@ -192,6 +195,12 @@ def act(world, what, value):
             world.change(seed=value)
         case "scale":
             world.desired = value
+        case "min_replicas":
+            scaling = replace(world.spec.scaling, min_replicas=value)
+            world.spec = replace(world.spec, scaling=scaling)
+        case "at_zero":
+            rollout = replace(world.spec.rollout, at_zero=value)
+            world.spec = replace(world.spec, rollout=rollout)
         case "room" | "quota" | "is_held":
             setattr(world, what, value)
         case "bad" | "refused":

@@ -22,7 +22,10 @@ def told_sides(world, made):
 
 def check_shares(world, made):
     """Shares are whole, and those who have any are ready if anybody is."""
-    told = told_sides(world, made)
+    told, state = told_sides(world, made), made.rollout
+    if state.phase in ("Judging", "Paused"):
+        # A canary that is judged does not take over from a stable revision without ready pods.
+        told = {side for side in told if side.revision != state.revision}
     weights = [share.percent for share in made.shares]
     assert not weights or sum(weights) == 100
     assert all(weight > 0 for weight in weights)
