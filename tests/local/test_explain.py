@@ -1,6 +1,6 @@
 """`penstock explain` on services of both scaling rules: the same parts, with the same words."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 from tests.core.scaling.by_kv.engine_loads import engine, observation
 from tests.core.scaling.conftest import live
+from tests.support.cluster.started_pod import at, ready_pod
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import build
@@ -53,6 +54,7 @@ class Cluster:
 
     def __init__(self, tick: AnyTick, **spec: Any) -> None:
         self.tick, self.spec = tick, {"model": {"uri": "pvc://models"}, **spec}
+        self.pods: list[dict[str, Any]] = []
         trail = [
             {"step": entry.step, "replicas": entry.replicas, "note": entry.note}
             for entry in tick.decision.trail
@@ -74,6 +76,9 @@ class Cluster:
     async def get(self, *_: object) -> dict[str, Any]:
         return {"metadata": METADATA, "spec": self.spec, "status": {"scaling": self.scaling}}
 
+    async def list(self, *_: object, **__: object) -> tuple[list[dict[str, Any]], str]:
+        return self.pods, "1"
+
     async def recording(self, *_: object, **__: object) -> AsyncIterator[bytes]:
         for line in RecordingWriter("default/chat").lines(self.tick):
             yield line.encode()
@@ -85,8 +90,11 @@ def explain(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     wide = Console(highlight=False, markup=False, width=1000)
     monkeypatch.setattr("penstock.cli.scaling.explain.console", wide)
 
-    def explain(tick: AnyTick, *words: str, **spec: Any) -> Result:
+    def explain(
+        tick: AnyTick, *words: str, pods: Sequence[dict[str, Any]] = (), **spec: Any
+    ) -> Result:
         cluster = Cluster(tick, **spec)
+        cluster.pods += pods
         monkeypatch.setattr("penstock.cli.scaling.explain.connect", cluster.connect)
         monkeypatch.setattr("penstock.cli.scaling.explain.recording", cluster.recording)
         return CliRunner().invoke(build("explain"), ["explain", "chat", *words])
@@ -189,3 +197,16 @@ def test_a_service_with_a_refused_spec_has_no_decision(explain: Callable[..., Re
     assert outcome.stderr.startswith(
         "penstock explain: no decision is made on chat, whose spec is refused: spec.scaling.mode:"
     )
+
+
+def test_the_time_of_the_last_starts(explain: Callable[..., Result]) -> None:
+    message = (
+        '{"ok": true, "downloaded_bytes": 3221225472, "total_bytes": 3221225472, "seconds": 60, '
+    )
+    message += '"num_cache_hits": 0}'
+    ended = {"exitCode": 0, "startedAt": at(10), "finishedAt": at(70), "message": message}
+    cold = ready_pod({"name": "fetch-model", "state": {"terminated": ended}})
+    lines = explain(kv_tick(), pods=[cold, ready_pod(restartCount=1)]).stdout.splitlines()
+    (row,) = [line.split("│")[1:-1] for line in lines if "3.0 GiB" in line]
+    assert [cell.strip() for cell in row] == ["a", "2 s", "38 s", "60 s (3.0 GiB)", "30 s", "130 s"]
+    assert "The last engines" not in explain(kv_tick()).stdout

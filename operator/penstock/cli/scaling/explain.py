@@ -17,16 +17,19 @@ from penstock.cli.output.terminal import make_console
 from penstock.cli.scaling.record import MARGIN_S, announce_wait
 from penstock.clients.kubernetes.client import Kube, connect
 from penstock.clients.kubernetes.leader import recording
-from penstock.clients.kubernetes.resources import INFERENCE_SERVICES
+from penstock.clients.kubernetes.resources import INFERENCE_SERVICES, PODS
+from penstock.core.observed.start_phases import start_phases
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.scaling.recording import AnyTick, Recording
 from penstock.core.scaling.rule import Decision
 from penstock.core.scaling.what_if import changes, with_settings
 from penstock.core.scaling.zero_totals import describe
-from penstock.core.spec.service import ServiceSpec
+from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, Object, ServiceSpec
 from penstock.errors import Forbidden, KubeError
 
 console = make_console()
+
+MAX_STARTS = 5  # pods whose starts are printed
 
 MISSING_RIGHTS = (
     "what would change the number is only known to the operator: see Users in docs/concepts/security.md "
@@ -49,7 +52,7 @@ def command(
     """Print the scaling decision in the status, then the operator's next one and what would change it."""
     try:
         given = dict(_setting(text) for text in changed or [])
-        body, tick = asyncio.run(_read(operator_namespace, namespace, service))
+        body, tick, pods = asyncio.run(_read(operator_namespace, namespace, service))
         if tick is None:
             console.print("spec.replicas sets the number: spec.scaling.mode is External.")
             return
@@ -62,6 +65,7 @@ def command(
         else:
             _say_changes(tick)
             _say_totals(tick, _spec_of(service, body))
+            _say_starts(pods)
     except (KubeError, ValueError) as error:
         typer.echo(f"penstock explain: {error}", err=True)
         raise typer.Exit(exit_status(error)) from error
@@ -69,19 +73,29 @@ def command(
 
 async def _read(
     operator_namespace: str, namespace: str, service: str
-) -> tuple[dict[str, Any], AnyTick | None]:
-    """Read the service and its next decision, which is None in mode External. Raises KubeError."""
+) -> tuple[dict[str, Any], AnyTick | None, list[Object]]:
+    """Read the service, its next decision, which is None in mode External, and its pods. Raises KubeError."""
     async with await connect(user_agent="penstock-explain") as kube:
         body = await kube.get(INFERENCE_SERVICES, namespace, service)
         if _spec_of(service, body).scaling.mode == "External":
-            return body, None
+            return body, None, []
         announce_wait(service, body)
         try:
             tick = await _next_decision(kube, operator_namespace, f"{namespace}/{service}")
         except Forbidden as error:
             _say_status(service, body)
             raise KubeError(f"{error}; {MISSING_RIGHTS}") from error
-        return await kube.get(INFERENCE_SERVICES, namespace, service), tick
+        body = await kube.get(INFERENCE_SERVICES, namespace, service)
+        return body, tick, await _engine_pods(kube, namespace, service)
+
+
+async def _engine_pods(kube: Kube, namespace: str, service: str) -> list[Object]:
+    """The engine pods of a service; none if the user may not list pods."""
+    selector = f"{SERVICE_LABEL}={service},{ROLE_LABEL}={SERVE}"
+    try:
+        return (await kube.list(PODS, namespace, labelSelector=selector))[0]
+    except Forbidden:
+        return []
 
 
 def _spec_of(service: str, body: dict[str, Any]) -> ServiceSpec:
@@ -116,6 +130,23 @@ def _say_status(service: str, body: dict[str, Any]) -> None:
         f"{scaling['message']}"
     )
     _table((e["step"], e["replicas"], e["note"]) for e in scaling.get("trail", []))
+
+
+def _say_starts(pods: Iterable[Object]) -> None:
+    """Print how long the phases of the last starts took; nothing if no pod is ready."""
+    found = [phases for pod in pods if (phases := start_phases(pod)) is not None]
+    if not found:
+        return
+    console.print("\nThe last engines that started, and where their time went:")
+    table = Table("engine", "node", "volumes, images", "fetch of the model", "engine", "in all")
+    for each in sorted(found, key=lambda phases: -phases.ready_at_s)[:MAX_STARTS]:
+        fetch = f"{each.fetch_s:.0f} s"
+        if each.downloaded_bytes:
+            fetch += f" ({each.downloaded_bytes / (1 << 30):.1f} GiB)"
+        times_s = (each.scheduling_s, each.preparing_s, each.loading_s, each.total_s)
+        node, preparing, loading, total = (f"{time_s:.0f} s" for time_s in times_s)
+        table.add_row(each.pod, node, preparing, fetch, loading, total)
+    console.print(table)
 
 
 def _replicas(count: int) -> str:

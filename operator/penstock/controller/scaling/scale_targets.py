@@ -131,4 +131,5 @@ def _view(pod: ObservedPod) -> PodView:
         ready_s=parse_timestamp(pod.ready_at) if pod.ready_at else None,
         reading=None,
         variant=pod.variant,
+        fetch_s=pod.fetches.total_s if pod.fetches else 0.0,
     )

@@ -61,6 +61,11 @@ class PodFetches:
     progress: FetchProgress | None = None  # of the fetch that runs, if it is known
 
     @property
+    def total_s(self) -> float:
+        """Time that the fetches took which succeeded."""
+        return sum(report.seconds for report in self.reports if report.ok)
+
+    @property
     def is_begun(self) -> bool:
         """Whether a container has run."""
         return self.running is not None or bool(self.reports)

@@ -114,7 +114,7 @@ ReadingT = TypeVar("ReadingT", EngineReading, GatewayReading)
 class PodView:
     """Engine pod. created_s, ready_s: on the clock of `Observation.now_s`. reading: None until Ready.
 
-    variant: empty for a service without variants.
+    variant: empty for a service without variants. fetch_s: time that the fetch of its model took, or 0.
     """
 
     name: str
@@ -123,6 +123,7 @@ class PodView:
     ready_s: float | None
     reading: EngineReading | Missing | None
     variant: str = ""
+    fetch_s: float = 0.0
 
 
 @dataclass(frozen=True)  # no slots: cached properties need a __dict__

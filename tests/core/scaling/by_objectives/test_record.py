@@ -107,6 +107,22 @@ def test_a_record_of_another_kind_is_no_record(learned: Learned, spoil: Any) -> 
     assert from_record(spoil(to_record(learned))) is None
 
 
+def test_a_record_without_cold_starts_is_still_read(learned: Learned) -> None:
+    """That of an operator before pods fetched models."""
+    record = to_record(learned) | {"version": 10}
+    found = from_record({k: v for k, v in record.items() if "cold" not in k})
+    assert found == replace(learned, version=10)
+
+
+def test_cold_starts_outlive_the_operator(live: Any, learned: Learned) -> None:
+    cold = replace(learned, cold_start_ups_s=(300.0,), is_cold=True)
+    found = from_record(json.loads(json.dumps(to_record(cold))))
+    assert found is not None
+    (*_, last) = live(5, 100)
+    assert found.restored(last.settings.rule.initial()).startup.expected_s == 300.0
+    assert cold.is_notable(learned, is_idle=True)
+
+
 def test_what_is_worth_a_write(learned: Learned) -> None:
     def notable(now: Learned, *, is_idle: bool = False) -> bool:
         return now.is_notable(learned, is_idle=is_idle)

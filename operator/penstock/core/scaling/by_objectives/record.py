@@ -13,11 +13,13 @@ from penstock.core.scaling.by_objectives.forecast import Errors, Forecast
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
 from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.learned.iteration import NUM_TERMS, TYPICAL, Fit
+from penstock.core.scaling.learned.startup import StartUp
 from penstock.core.scaling.learned.traffic import Mean, Traffic
 from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.variants.mixed import LearnedVariant
 
-VERSION: Literal[10] = 10
+# Format 10 had no start-up times of pods that fetch their model; it is still read.
+VERSION: Literal[11] = 11
 # Relative differences below it are noise of the same load.
 NOTABLE_SHARE = 0.15
 
@@ -26,7 +28,7 @@ NOTABLE_SHARE = 0.15
 class Learned:
     """Learned state of one service."""
 
-    version: Literal[10]
+    version: Literal[10, 11]
     watch: Watch  # model of the iteration time
     start_ups_s: tuple[float, ...]  # of the last pods
     counted: frozenset[str]  # names of the pods that started already
@@ -42,6 +44,9 @@ class Learned:
     correction: float  # multiple of the need
     # Learned state by variant; empty without variants
     known: Mapping[str, LearnedVariant] = field(default_factory=dict)
+    # Start-up times of the last pods that fetched their model, and whether the last pod did
+    cold_start_ups_s: tuple[float, ...] = ()
+    is_cold: bool = False
 
     @classmethod
     def of(cls, state: ObjectivesState) -> "Learned":
@@ -61,6 +66,8 @@ class Learned:
             outcomes=state.outcomes,
             correction=state.correction.factor,
             known={name: each.stored() for name, each in state.known.items()},
+            cold_start_ups_s=state.startup.cold_times_s,
+            is_cold=state.startup.is_cold,
         )
 
     def restored(self, fresh: ObjectivesState) -> ObjectivesState:
@@ -68,7 +75,7 @@ class Learned:
         return replace(
             fresh,
             watch=self.watch,
-            startup=replace(fresh.startup, times_s=self.start_ups_s, seen=self.counted),
+            startup=self._startup(fresh.startup.prior_s),
             traffic=Traffic(
                 self.prompt, self.output, self.miss, self.held, self.answered, self.attended
             ),
@@ -78,13 +85,16 @@ class Learned:
             known=self.known,
         )
 
+    def _startup(self, prior_s: float) -> StartUp:
+        return StartUp(prior_s, self.start_ups_s, self.counted, self.cold_start_ups_s, self.is_cold)
+
     def is_notable(self, kept: "Learned | None", *, is_idle: bool) -> bool:
         """Whether it differs enough from the stored `kept` to be written.
 
         Errors of the forecasts of an idle service change for a while; that alone is not written.
         """
         if kept is None:
-            return any(starts or fit.is_measured for fit, starts in self._fitted())
+            return any(any(starts) or fit.is_measured for fit, starts in self._fitted())
         if self.known.keys() != kept.known.keys():
             return True
         pairs = [
@@ -104,11 +114,14 @@ class Learned:
         starts, known = ([each for _, each in them._fitted()] for them in (self, kept))
         return differs or starts != known
 
-    def _fitted(self) -> list[tuple[Fit, tuple[float, ...]]]:
-        """Iteration times and start-up times of each kind of engine."""
+    def _fitted(self) -> list[tuple[Fit, tuple[tuple[float, ...], ...]]]:
+        """Iteration times of each kind of engine, and start-up times of warm and cold ones."""
         if not self.known:
-            return [(self.watch.fit, self.start_ups_s)]
-        return [(each.fit, each.startup.times_s) for _, each in sorted(self.known.items())]
+            return [(self.watch.fit, (self.start_ups_s, self.cold_start_ups_s))]
+        return [
+            (each.fit, (each.startup.times_s, each.startup.cold_times_s))
+            for _, each in sorted(self.known.items())
+        ]
 
 
 def to_record(learned: Learned) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class ObjectivesRule:
     def _lead_s(self, state: ObjectivesState) -> float:
         """Time from a decision until its pod serves: that of the slowest variant which has started one."""
         starts = [known.startup for known in state.known.values()] or [state.startup]
-        measured = [start for start in starts if start.times_s]
+        measured = [start for start in starts if start.is_measured]
         return max(start.expected_s for start in measured or starts) + 2 * self.period_s
 
     def _footprint(self, objectives: Objectives, mix: Mix, state: ObjectivesState) -> Footprint:

@@ -1,6 +1,6 @@
 """Start-up time: how long pods take from their creation until they are ready, as measured."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.core.scaling.signals import Observation, PodView
 
@@ -17,40 +17,58 @@ LONGEST_S = 3600.0
 PROGRESS_DEADLINE_S = 600.0
 
 
+# Time of a fetch, in seconds, from which a start-up is a cold one: also a pod waits that long if another one
+# fetches the model for it. A model that is in a cache takes less than a second.
+COLD_FETCH_S = 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """Start-up times.
+    """Start-up times of pods, which are apart for those that found their model and those that fetched it."""
 
-    prior_s: before any was measured. times_s: of the last pods, in the order in which they became ready.
-    seen: names of present pods that are counted already.
-    """
-
-    prior_s: float
-    times_s: tuple[float, ...] = ()
-    seen: frozenset[str] = frozenset()
+    prior_s: float  # before any was measured
+    times_s: tuple[
+        float, ...
+    ] = ()  # of the last pods that found it, in the order in which they became ready
+    seen: frozenset[str] = frozenset()  # names of present pods that are counted already
+    cold_times_s: tuple[float, ...] = ()  # of the last pods that fetched it
+    is_cold: bool = False  # whether the last pod fetched it
 
     @property
     def expected_s(self) -> float:
-        """The 90th percentile of the measured times; the prior if there are none."""
-        if not self.times_s:
+        """The 90th percentile of the times of pods like the last one; the prior if there are none."""
+        alike, others = self.times_s, self.cold_times_s
+        if self.is_cold:
+            alike, others = others, alike
+        if not (times_s := alike or others):
             return self.prior_s
-        ordered = sorted(self.times_s)
+        ordered = sorted(times_s)
         return ordered[min(len(ordered) - 1, int(QUANTILE * len(ordered)))]
+
+    @property
+    def is_measured(self) -> bool:
+        return bool(self.times_s or self.cold_times_s)
 
     def updated(self, pods: tuple[PodView, ...]) -> "StartUp":
         """Add the pods that became ready since the last observation."""
         names = frozenset(pod.name for pod in pods)
         new = sorted(
-            (pod.ready_s, pod.ready_s - pod.created_s, pod.name)
+            (pod.ready_s, pod.ready_s - pod.created_s, pod.fetch_s >= COLD_FETCH_S, pod.name)
             for pod in pods
             if pod.ready_s is not None and pod.name not in self.seen
         )
-        # Pods that were ready when they were created, as a simulation's first ones, did not start.
-        took = tuple(took_s for _, took_s, _ in new if 0 < took_s <= LONGEST_S)
         if not new and self.seen <= names:
             return self
-        times_s = (*self.times_s, *took)[-REMEMBERED:]
-        return StartUp(self.prior_s, times_s, (self.seen & names) | {name for _, _, name in new})
+        # Pods that were ready when they were created, as a simulation's first ones, did not start.
+        took = [(took_s, is_cold) for _, took_s, is_cold, _ in new if 0 < took_s <= LONGEST_S]
+        warm, cold = ([s for s, is_cold in took if is_cold is kind] for kind in (False, True))
+        return replace(
+            self,
+            times_s=(*self.times_s, *warm)[-REMEMBERED:],
+            cold_times_s=(*self.cold_times_s, *cold)[-REMEMBERED:],
+            seen=(self.seen & names) | {name for *_, name in new},
+            is_cold=took[-1][1] if took else self.is_cold,
+        )
 
 
 def is_any_starting(seen: Observation, startup_s: float) -> bool:
