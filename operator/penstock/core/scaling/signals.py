@@ -112,18 +112,15 @@ ReadingT = TypeVar("ReadingT", EngineReading, GatewayReading)
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """Engine pod. created_s, ready_s: on the clock of `Observation.now_s`. reading: None until Ready.
-
-    variant: empty for a service without variants. fetch_s: time that the fetch of its model took, or 0.
-    """
+    """Engine pod. Its times are on the clock of `Observation.now_s`."""
 
     name: str
     phase: PodPhase
     created_s: float
     ready_s: float | None
-    reading: EngineReading | Missing | None
-    variant: str = ""
-    fetch_s: float = 0.0
+    reading: EngineReading | Missing | None  # None until Ready
+    variant: str = ""  # empty for a service without variants
+    fetch_s: float = 0.0  # time that the fetch of its model took; 0 without one
 
 
 @dataclass(frozen=True)  # no slots: cached properties need a __dict__
