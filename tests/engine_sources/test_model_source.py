@@ -69,6 +69,7 @@ def test_a_uri_names_a_location(uri: str, expected: ModelSource) -> None:
         ("https://user:password@host/m.tar", "secrets"),
         ("https://host/m.tar?token=secret", "secrets"),
         ("https://host", "https://HOST/PATH"),
+        ("https://host//", "https://HOST/PATH"),
         ("s3://bucket/" + "a" * 2048, "2048"),
     ],
 )

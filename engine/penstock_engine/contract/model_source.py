@@ -42,7 +42,7 @@ REGISTRY = (
     r"(?P<host>[A-Za-z0-9.-]+(:\d+)?)/(?P<name>[a-z0-9]+([._/-]+[a-z0-9]+)*)"
     r"(:(?P<revision>[A-Za-z0-9_][\w.-]{0,127}))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
-SERVER = r"(?P<host>[A-Za-z0-9.-]+(:\d+)?|\[[0-9a-fA-F:]+\](:\d+)?)/(?P<path>.+)"
+SERVER = r"(?P<host>[A-Za-z0-9.-]+(:\d+)?|\[[0-9a-fA-F:]+\](:\d+)?)/(?P<path>.*[^/].*)"
 PATTERNS: dict[str, str] = {
     "pvc": CLAIM, "file": r"(?P<path>/.+)", "hf": HUB, "s3": BUCKET, "gs": BUCKET, "az": BUCKET,
     "oci": REGISTRY, "https": SERVER,
