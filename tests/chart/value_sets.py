@@ -75,6 +75,9 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     },
     "unrestricted_templates": {"operator": {"allowUnrestrictedTemplates": True}},
     "models_on_nodes": {"operator": {"allowedHostPaths": ["/models", "/mnt/a-b_c+d@e%f:g=h,i"]}},
+    "source_mirror": {
+        "operator": {"sourceVariables": ["HF_ENDPOINT=https://hub.example.com", "NO_PROXY=.svc,10.0.0.0/8"]}
+    },
     "service_accounts": {
         "operator": {"allowedServiceAccounts": ["reader", "team-a/model-reader"]},
     },

@@ -238,6 +238,7 @@ class Leader:
             gateway_url=gateway_url(self._settings.namespace),
             gone=self._service_gone,
             limits=self._settings.limits,
+            source_variables=self._settings.source_variables,
             reads_nodes=self._settings.watch_namespace is None,
         )
 

@@ -192,3 +192,15 @@ def test_a_users_init_container_is_refused_beside_ours() -> None:
     violation = PodLimits().violation(replace(SPEC, template=mine))
     assert violation is not None
     assert "initContainers" in violation.message
+
+
+def test_variables_of_the_operator_are_those_of_what_fetches_alone() -> None:
+    mirror = {"HF_ENDPOINT": "https://mirror/$(X)"}
+    spec = replace(SPEC, source_variables=mirror)
+    variable = {"name": "HF_ENDPOINT", "value": "https://mirror/$$(X)"}
+    pod = serve(spec)
+    assert variable in pod["initContainers"][0]["env"]
+    assert variable in preflight(spec)["containers"][0]["env"]
+    assert variable not in pod["containers"][0]["env"]
+    mounted = service_spec(source_variables=mirror)
+    assert variable not in preflight(mounted)["containers"][0]["env"]

@@ -36,6 +36,7 @@ def operator() -> list[Tree]:
                 "operator.allowedServiceAccounts",
                 Text.of("--allowed-service-account=", Value(ITEM)),
             ),
+            ForEach("operator.sourceVariables", Text.of("--source-variable=", Value(ITEM))),
             If("networkPolicy.enabled", If("networkPolicy.engines", _ENGINES_FROM)),
             flag("--prometheus-url=", "operator.prometheus.url"),
             flag("--prometheus-token-file=", "operator.prometheus.tokenFile"),

@@ -11,6 +11,7 @@ from penstock.chart.component.values import (
     prefer_other_zones,
 )
 from penstock.chart.names import OPERATOR
+from penstock.core.runtimes.pod_models import SOURCE_VARIABLES
 
 
 def _check_host_path(path: str) -> str:
@@ -27,6 +28,8 @@ HostPath = Annotated[
     AfterValidator(_check_host_path),
 ]
 _NAME = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+# NAME=VALUE of a variable of containers that fetch models.
+SourceVariable = Annotated[str, Field(pattern=rf"^({'|'.join(SOURCE_VARIABLES)})=.+$")]
 # NAME or NAMESPACE/NAME of a service account.
 AccountName = Annotated[str, Field(pattern=rf"^({_NAME}/)?{_NAME}$")]
 
@@ -93,4 +96,7 @@ class Operator(Component):
     allowed_service_accounts: list[AccountName] = Field(default=[])
     """Service accounts that spec.template of services may name, each as NAME (in any namespace) or
     NAMESPACE/NAME, such as team-a/model-reader. Their tokens are not mounted."""
+    source_variables: list[SourceVariable] = Field(default=[])
+    """Variables of all containers that fetch models, as NAME=VALUE, such as HF_ENDPOINT=URL for a mirror of
+    the hub. Credentials belong into Secrets that services name."""
     prometheus: Prometheus = Prometheus()

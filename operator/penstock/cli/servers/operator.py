@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from penstock.controller.app import run as run_operator
 from penstock.controller.election.election import LeadershipLost
 from penstock.controller.process.settings import Settings
 from penstock.core.manifests.allowed_pods import PodLimits
+from penstock.core.runtimes.pod_models import SOURCE_VARIABLES
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +75,14 @@ def run(
             "NAMESPACE/NAME. Its token is not mounted. May be repeated. Default: none."
         ),
     ] = None,
+    source_variable: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Variable of all containers that fetch models, as NAME=VALUE, such as HF_ENDPOINT=URL for a "
+            f"mirror of the hub. One of {', '.join(SOURCE_VARIABLES)}. A Secret of the service wins. May be "
+            "repeated. Default: none."
+        ),
+    ] = None,
     engines_from: Annotated[
         str | None,
         typer.Option(
@@ -119,6 +129,7 @@ def run(
             tuple(allowed_host_path or ()),
             tuple(allowed_service_account or ()),
         ),
+        source_variables(source_variable or ()),
         None if engines_from is None else peers(engines_from),
     )
     try:
@@ -150,6 +161,19 @@ def prometheus(url: str | None, token_file: Path | None, ca_file: Path | None) -
     if token_file and parts.scheme != "https":
         raise typer.BadParameter("--prometheus-token-file needs a --prometheus-url with https")
     return Server(url, token_file, ca_file)
+
+
+def source_variables(given: Iterable[str]) -> dict[str, str]:
+    """Parse the option. Raises BadParameter for another variable, as credentials do not belong there."""
+    pairs = [text.partition("=") for text in given]
+    found = {name: value for name, _, value in pairs}
+    for name, value in found.items():
+        if name not in SOURCE_VARIABLES or not value:
+            raise typer.BadParameter(
+                f"--source-variable must be NAME=VALUE with one of {', '.join(SOURCE_VARIABLES)}, not "
+                f"{name}; credentials belong into the Secret that spec.model.secretRef of a service names"
+            )
+    return found
 
 
 def peers(text: str) -> tuple[dict[str, Any], ...]:

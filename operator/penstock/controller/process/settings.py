@@ -1,6 +1,7 @@
 """Settings of the operator process."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from penstock.clients.prometheus.promql import Server
 from penstock.core.manifests.allowed_pods import DEFAULT_LIMITS, PodLimits
@@ -22,6 +23,8 @@ class Settings:
     # Namespace whose services are operated; None: all namespaces
     watch_namespace: str | None = None
     limits: PodLimits = DEFAULT_LIMITS  # on the pods of services
+    # Variables of containers that fetch models, by name
+    source_variables: Mapping[str, str] = field(default_factory=dict)
     # Peers that may connect to engines besides gateways and operators; None: no NetworkPolicy restricts
     # engines
     engines_from: tuple[Object, ...] | None = None

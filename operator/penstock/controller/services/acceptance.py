@@ -1,6 +1,6 @@
 """Chooses the spec that a service is reconciled by: its own, or an earlier one while that is refused."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -27,6 +27,10 @@ class Accepted:
     spec: ServiceSpec
     violation: str = ""
     refusal: Refusal | None = None
+
+    def with_source_variables(self, variables: Mapping[str, str]) -> "Accepted":
+        """The same with variables of the operator for containers that fetch models."""
+        return replace(self, spec=replace(self.spec, source_variables=variables))
 
 
 def choose_spec(

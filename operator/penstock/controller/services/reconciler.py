@@ -70,9 +70,9 @@ class Reconciler:
     scaling, judgement: the last results for a service (its key and uid, or the uid of its canary's
     Deployment). applied_generations: the generation of the traffic split that each gateway applied.
     engine_readings: the last metrics of engines ("namespace/name"), of those that are known. fetch_progress:
-    reads how far a pod's fetch of its model is. gateway_url:
-    for the status of services. gone: called with the key of a service whose deletion no watch reported.
-    limits: on the pods of services. reads_nodes: whether it may list nodes and ResourceSlices, which say how
+    reads how far a pod's fetch of its model is. gateway_url: for the status of services. gone: called with
+    the key of a service whose deletion no watch reported. limits: on the pods of services. source_variables:
+    of containers that fetch models. reads_nodes: whether it may list nodes and ResourceSlices, which say how
     much memory accelerators have.
     """
 
@@ -92,6 +92,7 @@ class Reconciler:
         gateway_url: str,
         gone: Callable[[Key], None],
         limits: PodLimits = DEFAULT_LIMITS,
+        source_variables: Mapping[str, str] = {},
         reads_nodes: bool = False,
     ) -> None:
         self._kube = kube
@@ -105,7 +106,7 @@ class Reconciler:
         self._fetch_progress = fetch_progress
         self._gateway_url = gateway_url
         self._gone = gone
-        self._limits = limits
+        self._limits, self._source_variables = limits, source_variables
         self._reader = ServiceReader(kube, names, budgets)
         self._writer = PlanWriter(kube)
         self._status_writer = StatusWriter(kube)
@@ -153,6 +154,7 @@ class Reconciler:
             return reread_s if is_written else 0.0
         if not self._reader.record_namespace_holder(body, chosen.spec.model_name):
             return NAMES_RETRY_S
+        chosen = chosen.with_source_variables(self._source_variables)
         observed = self._reader.with_spec(observed, chosen.body, chosen.spec)
         observed = replace(observed, violation=chosen.violation, refusal=chosen.refusal)
         canary = observed.deployment(observed.rollout.revision if observed.rollout else None)

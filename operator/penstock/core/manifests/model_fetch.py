@@ -58,6 +58,7 @@ def fetch_models(pod: Object, spec: ServiceSpec, image: str) -> None:
     pod["initContainers"] = [
         _container(model.container, image, fetch_args(spec, model))
         | {
+            "env": [*deepcopy(ENV), *_source_variables(spec)],
             "resources": engine_share(engine["resources"]),
             "volumeMounts": [
                 *_own_mounts(spec),
@@ -79,6 +80,7 @@ def read_headers(pod: Object, spec: ServiceSpec) -> None:
     if fetched_models(spec):
         _add_secret(pod, spec)
         checker["volumeMounts"] += _secret_mounts(spec)
+        checker["env"] += _source_variables(spec)
 
 
 def with_template_fields(pod: Object, fields: Object) -> None:
@@ -161,6 +163,12 @@ def _add_secret(pod: Object, spec: ServiceSpec) -> None:
     if spec.model_secret is not None:
         source = {"secret": {"secretName": spec.model_secret, "defaultMode": 0o440}}
         pod["volumes"].append({"name": MODEL_SECRET_VOLUME, **source})
+
+
+def _source_variables(spec: ServiceSpec) -> list[Object]:
+    return [
+        {"name": name, "value": as_argument(value)} for name, value in spec.source_variables.items()
+    ]
 
 
 def _own_mounts(spec: ServiceSpec) -> list[Object]:

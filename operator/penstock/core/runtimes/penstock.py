@@ -29,8 +29,8 @@ ARGUMENTS = (
 )
 
 PREFLIGHT_FLAGS = (
-    "--accelerator-memory-bytes", "--credentials", "--headers", "--memory-limit-bytes", "--scope",
-    "--termination-log",
+    "--accelerator-memory-bytes", "--credentials", "--deadline-seconds", "--headers", "--memory-limit-bytes",
+    "--scope", "--termination-log",
 )  # fmt: skip
 
 

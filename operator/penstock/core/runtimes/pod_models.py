@@ -23,6 +23,13 @@ TERMINATION_LOG = "/dev/termination-log"
 URI_ARGUMENT = 1
 
 
+# Variables that an operator may give to all containers that fetch. None is a secret: pods show their values.
+SOURCE_VARIABLES = (
+    "HF_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_SKIP_SIGNATURE",
+    "GOOGLE_BASE_URL", "HTTPS_PROXY", "NO_PROXY",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class PodModel:
     """A model in a pod. field: path of its URI in the spec. volume: its volume. mount: the volume's path."""

@@ -79,7 +79,7 @@ OTHER_FIELDS = (
 # Attributes of ServiceSpec that no RevisionField names. settings are hashed by path.
 NOT_HASHED = (
     "namespace", "name", "uid", "generation", "created_at", "scaling", "external_replicas", "rollout",
-    "variants", "recorded_fields", "settings", "accelerator_memory_bytes",
+    "variants", "recorded_fields", "settings", "accelerator_memory_bytes", "source_variables",
 )  # fmt: skip
 
 # Top-level fields of the spec that a ControllerRevision records and `rollout undo` restores.

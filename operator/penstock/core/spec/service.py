@@ -1,5 +1,6 @@
 """An InferenceService as a flat record with all defaults applied, in base units (bytes, seconds)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -95,6 +96,8 @@ class ServiceSpec:
     model_secret: str | None = None
     model_cache_claim: str | None = None
     model_cache_bytes: int | None = None
+    # Variables of the operator for containers that fetch models, by name: of a mirror or a proxy
+    source_variables: Mapping[str, str] = field(default_factory=dict)
     resources: ResourceSpec = field(default_factory=ResourceSpec)
     termination_grace_s: int = 45  # time in which a pod must have terminated
     settings: Settings = field(default_factory=dict)  # of engine, runtime and tracing
