@@ -87,6 +87,28 @@ def test_the_exit_code_says_whether_to_try_again(
     assert report["message"]
 
 
+def test_a_fetch_removes_other_models_beside_it_but_those_to_keep(
+    hub: HubServer, tmp_path: Path
+) -> None:
+    hub.add("org/name", model_files())
+    adapter = tmp_path / "adapters" / "sql"
+    for name in ("old", "kept", "unmarked"):
+        (adapter / name).mkdir(parents=True)
+        (adapter / name / "weights").write_text("")
+        if name != "unmarked":
+            (adapter / name / MARKER_NAME).write_text("{}")
+    (adapter / "link").symlink_to(adapter / "kept")
+    (adapter / "file").write_text("")
+    cache = ("--cache", tmp_path / "cache", "--keep", "kept", "--keep", "new")
+    code, _, progress = end(start(hub, "hf://org/absent", "--into", adapter / "new", *cache))
+    assert (code, (adapter / "old").exists()) == (1, True), "a failed fetch removes nothing"
+    code, _, progress = end(start(hub, "hf://org/name", "--into", adapter / "new", *cache))
+    assert code == 0, progress
+    names = {each.name for each in adapter.iterdir()}
+    assert names == {"new", "kept", "unmarked", "link", "file"}
+    assert (adapter / "new" / "model.safetensors").exists()
+
+
 @pytest.mark.slow
 def test_several_fetches_of_one_cache_download_once(hub: HubServer, tmp_path: Path) -> None:
     files = model_files(2_000_000)

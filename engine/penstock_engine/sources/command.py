@@ -11,7 +11,8 @@ import typer
 from penstock_engine.files.termination_text import termination_text
 from penstock_engine.sources.headers.report import SourcesReport, report_sources
 from penstock_engine.sources.limits import FetchLimits
-from penstock_engine.sources.report import run_fetch
+from penstock_engine.sources.report import run_fetch, say
+from penstock_engine.sources.storage.model_folder import remove_others
 
 DEFAULT_LIMITS = FetchLimits()
 # Exit codes. A failure that may pass has that of sysexits.h for it (EX_TEMPFAIL).
@@ -63,6 +64,14 @@ def fetch(
         int | None,
         typer.Option(min=1, max=65535, help="Port of the metrics. Default: they are not served."),
     ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Folder beside that of --into which stays; may be repeated. Others there with a fetched "
+            "model are removed after the fetch. Default: all stay.",
+        ),
+    ] = None,
     credentials: Credentials = None,
     termination_log: TerminationLog = None,
 ) -> None:
@@ -71,7 +80,10 @@ def fetch(
         deadline_s=deadline_seconds, num_connections=connections, cache_bytes=cache_limit_bytes
     )
     address = None if port is None else (host, port)
-    finish(run_fetch(uri, into, cache, limits, credentials, address), termination_log)
+    report = run_fetch(uri, into, cache, limits, credentials, address)
+    if keep and report["ok"]:
+        remove_others(into, keep, say)
+    finish(report, termination_log)
 
 
 def hold(

@@ -4,7 +4,8 @@ import errno
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -95,6 +96,23 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def remove_marker(folder: Path) -> None:
     """Make a folder one without a model. Raises OSError."""
     (folder / MARKER_NAME).unlink(missing_ok=True)
+
+
+def remove_others(folder: Path, kept: Collection[str], say: Callable[[str], None]) -> None:
+    """Remove the fetched models beside a folder, such as earlier versions of the same adapter.
+
+    kept: names of folders that stay. So do links, and folders without the marker of a model. say: called
+    with a sentence about each folder that cannot be removed; the next call tries again.
+    """
+    for other in sorted(folder.parent.iterdir()):
+        if other.name in (folder.name, *kept) or other.is_symlink():
+            continue
+        if not (other / MARKER_NAME).is_file():
+            continue
+        try:
+            shutil.rmtree(other)
+        except OSError as error:
+            say(f"{other} was not removed: {error.strerror}")
 
 
 def _remove_earlier(folder: Path, names: set[str]) -> None:
