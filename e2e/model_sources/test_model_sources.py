@@ -1,4 +1,4 @@
-"""A model of a hub that wants a token is fetched once for all replicas, and not again if a tag moves."""
+"""Models and adapters of a hub that wants a token are fetched once, and not again if a tag moves."""
 
 import base64
 from collections.abc import Iterator
@@ -7,16 +7,23 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
+from tests.support.cluster.adapted_service import NAME as ADAPTED
+from tests.support.cluster.adapted_service import NUM_TOKENS, AdaptedService
+from tests.support.cluster.adapted_service import service as adapted_service
+from tests.support.cluster.manifests import adapter_manifest
+from tests.support.engine.merged import MergedModel
 from tests.support.sources.hub_server import HubServer
 
 from penstock.clients.kubernetes.client import Object
 from penstock.demo.stage import Stage
 from penstock.local.models_claim import folder_claim
+from penstock_engine.make_model.adapters import make_adapters
 
 ROOT = Path(__file__).parents[2]
 NAME, GATED, TOKEN = "from-hub", "from-gated", "hf_e2e"
 SECRET, CACHE = "hub", "model-cache"
 WEIGHTS = "model.safetensors"
+PROMPT = list(range(40, 60))
 
 pytestmark = [
     pytest.mark.e2e,
@@ -102,3 +109,49 @@ async def test_a_gated_model_is_refused_before_an_engine_starts(
     assert view.pods == ()
     assert "org/gated is gated" in view.condition("ModelReady")["message"]
     assert view.condition("Stalled")["status"] == "True"
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+async def test_an_adapter_is_fetched_once_for_all_engines(
+    stage: Stage, hub: HubServer, models: Path, pod_folder: Path, tmp_path: Path
+) -> None:
+    """The service's own model is in a volume; its cache has the adapters."""
+    model = models / "penstock-tiny"
+    first, second = make_adapters(model, tmp_path, 2)
+    answers = [MergedModel(model).greedy(each, PROMPT, NUM_TOKENS) for each in (first, second)]
+    repository = hub.add("org/sql", files_of(first), token=TOKEN)
+    commit = repository.revisions["main"]
+    stage.mount(folder_claim(CACHE, pod_folder))
+    stage.apply(secret(hub))
+    source = {"uri": "pvc://models/penstock-tiny", "name": ADAPTED, "cache": {"claimName": CACHE}}
+    lora = {"maxAdapters": 2, "maxCPUAdapters": 4, "maxRank": 16}
+    stage.apply(adapted_service({"lora": lora}, model=source))
+    wanted = {"uri": "hf://org/sql@main", "secretRef": {"name": SECRET}}
+    body = adapter_manifest("sql", ADAPTED, "", placement={"policy": "All"}, model=wanted)
+    stage.apply(body)
+    adapted = AdaptedService(stage)
+    try:
+        await stage.wait_for_engines(ADAPTED, 2, within_s=120)
+        status = await adapted.wait_for("sql", within_s=60, Loaded="AllLoaded", Ready="Ready")
+        assert status["loadedReplicas"] == 2
+        (record,) = status["fetchedVersions"]
+        assert (record["claimName"], record["resolvedURI"]) == (CACHE, f"hf://org/sql@{commit}")
+        await adapted.wait_for_models(["sql"])
+        assert await adapted.tokens("sql", PROMPT) == answers[0]
+        size = len(repository.commits[commit]["adapter_model.safetensors"])
+        assert size <= hub.cdn.sent_bytes < 1.5 * size
+
+        repository.commit(files_of(second), "v2")
+        stage.patch("sql", {"model": {"uri": "hf://org/sql@v2"}}, kind="lora")
+        await adapted.wait_for("sql", within_s=60, RolledOut="Fetching", Ready="Ready")
+        await adapted.wait_for("sql", within_s=60, RolledOut="Judging", Loaded="AllLoaded")
+        assert (await stage.rollout("promote", "lora/sql"))[0] == 0
+        status = await adapted.wait_for("sql", within_s=60, RolledOut="Stable", Loaded="AllLoaded")
+        assert len(status["fetchedVersions"]) == 2
+        assert await adapted.tokens("sql", PROMPT) == answers[1]
+    finally:
+        stage.kubectl("delete", "lora", "--all")
+        await adapted.close()

@@ -18,7 +18,7 @@ from penstock.core.observed.name_claims import adapter_claim, service_claim
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.adapter_acceptance import refusal
 from penstock.core.runtimes.table import runtime_of
-from penstock.core.spec.adapter_sources import adapter_sources
+from penstock.core.spec.adapter_sources import adapter_sources, reads_adapters
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "concepts" / "engine-settings.md"
@@ -98,8 +98,9 @@ def test_adapters_are_accepted_by_their_service(adapters: list[Any], services: l
         names.put(claim)
     for resource in map(adapter_resource, adapters if services else ()):
         service = by_name[resource.service]
-        sources = adapter_sources(to_core(service))
-        assert refusal(resource, service, sources, names) is None
+        spec = to_core(service)
+        sources, has_cache = adapter_sources(spec), reads_adapters(spec)
+        assert refusal(resource, service, sources, names, has_cache=has_cache) is None
 
 
 def test_the_page_has_an_example_of_every_part_of_the_engine() -> None:

@@ -16,8 +16,9 @@ from penstock.clients.pods.scrape import Scraper
 from penstock.clients.prometheus.metric_gates import Prometheus
 from penstock.clients.prometheus.scraper import PrometheusScraper
 from penstock.controller.adapters.metrics import AdapterMetrics
-from penstock.controller.adapters.placer import AdapterPlacer, Sources
+from penstock.controller.adapters.placer import AdapterPlacer
 from penstock.controller.adapters.rollouts import RolloutSources
+from penstock.controller.adapters.sources import Sources
 from penstock.controller.adapters.work import adapter_work
 from penstock.controller.canary.cases import CanaryCase, canary_cases
 from penstock.controller.canary.judge import Judge
@@ -279,7 +280,7 @@ class Leader:
                 rollouts=RolloutSources(self._judge.judgement, self._observer.applied_generations),
             ),
             self._failures,
-            namespace=self._settings.watch_namespace,
+            self._settings,
             changed=partial(self._names.update, "LoraAdapter"),
             restarted=self._operator_metrics.count_watch_restart,
         )

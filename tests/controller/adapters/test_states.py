@@ -1,7 +1,7 @@
 """States of adapters whose service has no engine."""
 
 from penstock.controller.adapters.states import with_zero
-from penstock.core.reconcile.adapter_conditions import AdapterState, LoadError
+from penstock.core.reconcile.adapter_state import AdapterState, LoadError
 
 STORED = LoadError("AdapterNotFound", "no such folder")
 OWN = LoadError("Busy", "all in use", is_final=False)

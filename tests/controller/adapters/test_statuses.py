@@ -15,7 +15,7 @@ from penstock.controller.process.metrics import OperatorMetrics
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.resource import AdapterResource, adapter_resource
 from penstock.core.adapters.shown_demand import ShownDemand
-from penstock.core.reconcile.adapter_conditions import AdapterState, Instance
+from penstock.core.reconcile.adapter_state import AdapterState, Instance
 from penstock.core.reconcile.adapter_status import adapter_status
 from penstock.core.rollout.adapter_events import AdapterInputs
 from penstock.core.rollout.adapter_rollout import step_adapter

@@ -23,7 +23,8 @@ from penstock.core.observed.name_claims import (
     Standing,
 )
 from penstock.core.reconcile.adapter_acceptance import refusal, settle_name
-from penstock.core.reconcile.adapter_conditions import AdapterState, Instance, has_been_read
+from penstock.core.reconcile.adapter_conditions import has_been_read
+from penstock.core.reconcile.adapter_state import AdapterState, Instance
 from penstock.core.reconcile.adapter_status import adapter_status, is_resolved
 from penstock.core.reconcile.route_status import RouteInputs, route_status
 

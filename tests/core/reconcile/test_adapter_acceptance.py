@@ -65,6 +65,19 @@ def test_why_a_service_takes_no_adapter() -> None:
         assert (cause and cause.reason) == expected
 
 
+def test_a_fetched_adapter_needs_the_cache_of_its_service() -> None:
+    hub = replace(SQL, version=replace(SQL.version, uri="hf://org/sql"))
+    cause = refusal(hub, service(), ("pvc://adapters",), NameIndex())
+    assert cause is not None
+    assert cause.reason == "CacheRequired"
+    assert "set spec.model.cache.claimName of the service" in cause.message
+    assert refusal(hub, service(), (), NameIndex(), has_cache=True) is None
+    assert refusal(hub, service(), None, NameIndex()) is None
+    unmounted = refusal(SQL, service(), (), NameIndex(), has_cache=True)
+    assert unmounted is not None
+    assert unmounted.reason == "SourceNotMounted"
+
+
 def test_a_service_that_goes_on_with_its_accepted_spec_takes_the_adapter() -> None:
     refused = {"type": "SpecValid", "status": "False", "reason": "InvalidSpec"}
     status = {"conditions": [refused], "acceptedSpec": json.dumps(service()["spec"])}

@@ -10,13 +10,23 @@ from tests.core.reconcile.adapter_objects import LATER, NOW, SQL, adapter
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.adapters.fetched import FetchedVersion
 from penstock.core.adapters.shown_demand import ShownDemand, stored_demand
 from penstock.core.observed.name_claims import Standing, adapter_claim
 from penstock.core.reconcile import adapter_acceptance, adapter_conditions
 from penstock.core.reconcile.adapter_condition_types import ADAPTER_MEANINGS, ADAPTER_REASONS
-from penstock.core.reconcile.adapter_conditions import AdapterState, Cause, Instance, LoadError
+from penstock.core.reconcile.adapter_state import (
+    AdapterState,
+    Cause,
+    FetchStep,
+    Instance,
+    LoadError,
+)
 from penstock.core.reconcile.adapter_status import adapter_events, adapter_status, changed_fields
 from penstock.core.reconcile.condition_types import page
+from penstock.core.rollout.adapter_events import AdapterInputs
+from penstock.core.rollout.adapter_rollout import step_adapter
+from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.service import Object
 
 ON_DEMAND = AdapterState(num_engines=2, wanted=0)
@@ -64,6 +74,7 @@ def test_an_adapter_with_all_its_copies() -> None:
         "poolChangeTime": None,
         "demand": None,
         "lastUsedTime": None,
+        "fetchedVersions": None,
         "conditions": [],
     }
 
@@ -319,3 +330,64 @@ def test_every_reason_is_documented() -> None:
     documented = {*ADAPTER_MEANINGS, *ADAPTER_REASONS}
     assert words - NOT_REASONS <= documented
     assert all(f"`{name}`" in page() for name in documented)
+
+
+FETCHING = FetchStep("Fetching", "the pod sql-fetch fetches hf://org/sql")
+GATED = FetchStep("GatedModel", "org/sql is gated", is_final=True)
+
+
+@pytest.mark.parametrize(("step", "truth"), [(FETCHING, "Unknown"), (GATED, "False")])
+def test_an_adapter_whose_first_version_is_not_there_yet(step: FetchStep, truth: str) -> None:
+    status = status_of(replace(ON_DEMAND, fetch=step))
+    is_stalled = step.is_final
+    assert conditions(status) == {
+        "Accepted": ("True", "Accepted"),
+        "Resolved": (truth, step.reason),
+        "Loaded": (truth, step.reason),
+        "RolledOut": (truth, step.reason),
+        "Ready": ("False", step.reason),
+        "Reconciling": (str(not is_stalled), step.reason),
+        "Stalled": (str(is_stalled), step.reason if is_stalled else "NotStalled"),
+    }
+    assert status["modelName"] is None
+
+
+@pytest.mark.parametrize("step", [FETCHING, GATED])
+def test_what_serves_is_ready_while_the_next_version_is_fetched(step: FetchStep) -> None:
+    inputs = AdapterInputs(CanarySpec(), SQL.version.revision, now_s=0.0)
+    rollout = step_adapter(SQL.version, {}, inputs)
+    state = replace(LOADED, fetch=step)
+    status = adapter_status(SQL, state, None, {}, NOW, rollout)
+    found = conditions(status)
+    assert [found[kind] for kind in ("Resolved", "Loaded", "Ready", "RolledOut")] == [
+        ("True", "Resolved"), ("True", "AllLoaded"), ("True", "Ready"), ("False", step.reason),
+    ]  # fmt: skip
+    is_stalled = step.is_final
+    assert found["Reconciling"] == (str(not is_stalled), step.reason)
+    assert found["Stalled"][0] == str(is_stalled)
+    (rolled_out,) = (each for each in status["conditions"] if each["type"] == "RolledOut")
+    assert rolled_out["message"] == f"{step.message}; revision {SQL.version.revision} serves"
+
+
+def test_fetched_versions_stay_in_the_status_until_others_are_known() -> None:
+    record = {"revision": "a", "claimName": "cache", "resolvedURI": "hf://org/sql@1"}
+    stored = {"fetchedVersions": [record]}
+    assert status_of(LOADED, stored)["fetchedVersions"] == [record]
+    known = replace(LOADED, fetched=(FetchedVersion("b", "cache", "hf://org/sql@2"),))
+    assert [each["revision"] for each in status_of(known, stored)["fetchedVersions"]] == ["b"]
+    assert status_of(replace(LOADED, fetched=()), stored)["fetchedVersions"] is None
+
+
+def test_an_event_reports_a_version_that_cannot_be_fetched() -> None:
+    inputs = AdapterInputs(CanarySpec(), SQL.version.revision, now_s=0.0)
+    rollout = step_adapter(SQL.version, {}, inputs)
+
+    def events(before: FetchStep | None, after: FetchStep | None) -> list[tuple[str, str]]:
+        stored, made = (
+            adapter_status(SQL, replace(LOADED, fetch=step), None, {}, NOW, rollout)
+            for step in (before, after)
+        )
+        return [(kind, reason) for kind, reason, _ in adapter_events(stored, made)]
+
+    assert events(FETCHING, GATED) == [("Warning", "GatedModel")]
+    assert events(GATED, GATED) == events(None, FETCHING) == events(GATED, FETCHING) == []

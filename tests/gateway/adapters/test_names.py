@@ -186,3 +186,15 @@ def test_adapters_are_as_new_after_additions_and_deletions():
     for bodies, names in (([a], "a"), ([a, b], "ba"), ([a, b], "ba"), ([b], "b"), ([], "")):
         snapshot = builder.build([], [], [], bodies)
         assert "".join(each.name for each in snapshot.adapters) == names
+
+
+def test_a_fetched_adapter_is_available_once_its_status_records_the_fetch():
+    body = adapter("sql")
+    body["spec"]["model"]["uri"] = "hf://org/sql"
+    (sql,) = adapters_of(body)
+    assert not sql.is_available
+    record = {"revision": sql.version.revision, "claimName": "cache"}
+    (sql,) = adapters_of(body | {"status": {"fetchedVersions": [record]}})
+    assert sql.is_available
+    assert sql.version.engine_path.startswith("/adapters/cache/adapters/sql/")
+    assert adapters_of(adapter("sql"))[0].is_available

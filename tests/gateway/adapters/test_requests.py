@@ -100,6 +100,15 @@ async def test_a_service_without_adapter_settings_loads_none(pool):
     assert engine.calls == []
 
 
+async def test_an_adapter_that_is_not_fetched_yet_is_loaded_nowhere(pool):
+    hub, engine = adapter("hub"), AdapterEngine()
+    hub["spec"]["model"]["uri"] = "hf://org/sql"
+    front = await pool(engine, adapters=[hub])
+    status, body = await ask(front, "hub")
+    assert (status, engine.calls) == (503, [])
+    assert "its files are not fetched yet" in body["error"]["message"]
+
+
 async def test_engines_of_services_without_adapters_are_not_polled(pool):
     engine = AdapterEngine()
     front = await pool(engine, adapters=())

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from unittest import mock
@@ -16,11 +16,13 @@ from penstock.clients.kubernetes.resources import EVENTS, INFERENCE_SERVICES, LO
 from penstock.clients.machine.clock import unix_time
 from penstock.clients.pods.engine_adapters import EngineAdapters
 from penstock.controller.adapters import placer
-from penstock.controller.adapters.placer import AdapterPlacer, Sources
+from penstock.controller.adapters.placer import AdapterPlacer
 from penstock.controller.adapters.rollouts import RolloutSources
+from penstock.controller.adapters.sources import Sources
 from penstock.controller.canary.judge import Judgement
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.metrics import OperatorMetrics
+from penstock.controller.process.settings import Settings
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.formats.timestamps import timestamp
@@ -80,6 +82,7 @@ class AdapterStand:
         self.clients = EngineAdapters()
         self.placer: CountingPlacer | None = None
         self._watched: Informer | None = None
+        self.fetch_pods: Iterable[Object] = ()  # that fetch adapters
 
     def service(self, name: str = SERVICE, **spec: Any) -> Object:
         engine = {"lora": {"maxAdapters": 4, "sources": ["pvc://adapters"]}}
@@ -100,15 +103,19 @@ class AdapterStand:
             services=self._all_services,
             routes=lambda: self.routes,
             names=self._names,
-            children=lambda: ([], list(self.pods.values())),
+            children=lambda: ([], [*self.pods.values(), *self.fetch_pods]),
             counts=lambda _: self.counts,
             rollouts=RolloutSources(
                 judgement=lambda key, trial: self.judgements.get((key, trial)),
                 applied_generations=lambda _: self.applied,
             ),
         )
+        settings = Settings(
+            identity="test", engine_image="engine:1", namespace=self.namespace, host="127.0.0.1", port=0,
+            watch_namespace=self.namespace,
+        )  # fmt: skip
         self.placer = CountingPlacer(
-            self.kube, self.clients, sources, Failures(self.metrics), namespace=self.namespace
+            self.kube, self.clients, sources, Failures(self.metrics), settings
         )
         self._running = asyncio.create_task(self.placer.run())
 

@@ -16,9 +16,11 @@ from penstock.api.schema.defaults import without_none
 from penstock.api.schema.scalars import Quantity
 from penstock.core.formats.quantity import parse_duration_s, whole_quantity
 from penstock.core.formats.strategic_merge import is_keyed, merge
-from penstock.core.runtimes.pod_models import fetched_models
+from penstock.core.runtimes.pod_models import fetched_models, mounted_models
 from penstock.core.runtimes.refusals import refused_settings
+from penstock.core.spec.adapter_sources import adapter_sources, takes_adapters
 from penstock.core.spec.fields import RECORDED
+from penstock.core.spec.model_location import ModelLocation
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.resources import ResourceSpec
 from penstock.core.spec.service import (
@@ -45,6 +47,7 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
     service = parse_service(body)
     _require_time_to_drain(service)
     _require_fetched_model(service)
+    _require_own_cache(service)
     if refusals := list(refused_settings(service)):
         raise InvalidService("; ".join(refusals), "UnsupportedByRuntime")
     return service
@@ -140,18 +143,35 @@ def _require_engine(overrides: dict[str, Any]) -> None:
 
 
 def _require_fetched_model(service: ServiceSpec) -> None:
-    """Raise InvalidService for settings about fetched models if no model is fetched."""
+    """Raise InvalidService for settings about fetched models if no model is fetched.
+
+    The cache has the fetched adapters too.
+    """
     if fetched_models(service):
         return
     for field, value in (
         ("secretRef", service.model_secret),
-        ("cache", service.model_cache_claim),
+        ("cache", None if takes_adapters(service) else service.model_cache_claim),
     ):
         if value is not None:
             raise InvalidService(
                 f"spec.model.{field} has no effect on a model in a volume: remove it, or set "
                 "spec.model.uri to a source that is fetched, such as hf://ORG/NAME"
             )
+
+
+def _require_own_cache(service: ServiceSpec) -> None:
+    """Raise InvalidService if the cache's claim has the model or adapters too.
+
+    Two volumes of one claim, of which one is read-only, can keep a pod from starting.
+    """
+    mounted = [*(model.uri for model in mounted_models(service)), *adapter_sources(service)]
+    claim = service.model_cache_claim
+    if claim is not None and claim in {ModelLocation.parse(uri).claim for uri in mounted}:
+        raise InvalidService(
+            f"spec.model.cache.claimName is the claim of pvc://{claim}, which pods mount read-only: name "
+            "another claim"
+        )
 
 
 def _require_time_to_drain(service: ServiceSpec) -> None:

@@ -7,21 +7,9 @@ from pydantic import Field
 from penstock.api.schema.defaults import optional
 from penstock.api.schema.model_uri import model_uri
 from penstock.api.schema.names import model_name_at
-from penstock.api.schema.rules import Model, Obeys, matches
+from penstock.api.schema.references import ObjectName, SecretRef
+from penstock.api.schema.rules import Model
 from penstock.api.schema.scalars import Bytes
-
-ObjectName = Annotated[
-    str,
-    Obeys(matches(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", "must be the name of an object")),
-]
-
-
-class SecretRef(Model):
-    """Secret in the same namespace."""
-
-    name: ObjectName = Field(
-        description="Name of the Secret, such as hub-token.", min_length=1, max_length=253
-    )
 
 
 class ModelCache(Model):
@@ -68,6 +56,6 @@ class ModelSource(Model):
         "such as .dockerconfigjson. Default: none."
     )
     cache: ModelCache | None = optional(
-        "Claim that keeps the files of fetched models for later pods. Default: each pod fetches them into "
-        "a volume of its own."
+        "Claim that keeps the files of fetched models for later pods. Adapters that are fetched require it: "
+        "engines read them there. Default: each pod fetches its model into a volume of its own."
     )

@@ -6,8 +6,9 @@ from pydantic import Field
 
 from penstock.api.loraadapter.status import LoraAdapterStatus
 from penstock.api.schema.defaults import operator_default, optional
-from penstock.api.schema.model_uri import mounted_uri
+from penstock.api.schema.model_uri import model_uri
 from penstock.api.schema.names import SERVICE_NAME, model_name_at
+from penstock.api.schema.references import SecretRef
 from penstock.api.schema.rules import Model, Obeys, Rule
 from penstock.core.adapters.pool import DEFAULT_BOUNDS
 
@@ -31,12 +32,14 @@ class ServiceRef(Model):
 class AdapterSource(Model):
     """The adapter's files, and its name for clients."""
 
-    uri: Annotated[str, mounted_uri("spec.model.uri")] = Field(
+    uri: Annotated[str, model_uri("spec.model.uri")] = Field(
         description=(
             "Location of the adapter's folder, with adapter_config.json and adapter_model.safetensors: "
-            "pvc://CLAIM/PATH or file:///PATH, such as pvc://adapters/sql/v3. It must be in the volume of "
-            "the service's model, or in one of the service's spec.engine.lora.sources. Another URI is "
-            "another version of the adapter."
+            "hf://ORG/NAME@REVISION, s3://BUCKET/PATH, gs://BUCKET/PATH, az://CONTAINER/PATH, "
+            "oci://HOST/NAME:TAG or https://HOST/PATH#sha256=DIGEST, which the operator fetches once into "
+            "the cache that the service's spec.model.cache names; or pvc://CLAIM/PATH or file:///PATH, such "
+            "as pvc://adapters/sql/v3, in the volume of the service's model or in one of the service's "
+            "spec.engine.lora.sources. Another URI is another version of the adapter."
         ),
         min_length=8,
         max_length=512,
@@ -46,6 +49,11 @@ class AdapterSource(Model):
         "among routes, services and adapters. Default: metadata.name.",
         min_length=1,
         max_length=128,
+    )
+    secret_ref: SecretRef | None = optional(
+        "Secret with credentials for the source of a fetched adapter, mounted only where it is fetched. Its "
+        "keys are those of spec.model.secretRef of an InferenceService. It has no effect while uri is in a "
+        "volume. Default: none."
     )
 
 

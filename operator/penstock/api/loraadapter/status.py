@@ -50,6 +50,20 @@ class AdapterVersionStatus(Model):
     )
 
 
+class FetchedAdapterVersion(Model):
+    """Version of the adapter whose files were fetched."""
+
+    revision: str = Field(description="Hash of the URI.")
+    claim_name: str = Field(
+        description="Name of the PersistentVolumeClaim that has the files.", max_length=253
+    )
+    resolved_uri: str | None = optional(
+        "What the URI meant when it was fetched, such as hf://ORG/NAME@COMMIT. It names the same files at "
+        "any time.",
+        alias="resolvedURI",
+    )
+
+
 class AdapterTrafficTarget(Model):
     """Share of a version in the requests for the adapter."""
 
@@ -111,6 +125,11 @@ class LoraAdapterStatus(Model):
     versions: list[AdapterVersionStatus] = listed(
         "Versions for `penstock rollout undo`, the latest rollout first; at most 12.",
         max_length=12,
+        json_schema_extra=map_by("revision"),
+    )
+    fetched_versions: list[FetchedAdapterVersion] = listed(
+        "Versions whose files were fetched into the cache of the service; at most 16.",
+        max_length=16,
         json_schema_extra=map_by("revision"),
     )
     traffic: list[AdapterTrafficTarget] = listed(

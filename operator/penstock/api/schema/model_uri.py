@@ -21,11 +21,6 @@ def model_uri(path: str) -> Obeys:
     )
 
 
-def mounted_uri(path: str) -> Obeys:
-    """Rules of a field with a location in a volume. path: of the field in the spec, for messages."""
-    return Obeys(_starts_with(path, MOUNTED), _names_claim(path), no_parent_folders(path))
-
-
 def _starts_with(path: str, schemes: tuple[str, ...]) -> Rule:
     starts = tuple("file:///" if scheme == "file" else f"{scheme}://" for scheme in schemes)
     forms = [FORMS["pvc"], FORMS["file"], *starts[len(MOUNTED) :]]

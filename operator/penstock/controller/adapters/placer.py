@@ -10,7 +10,7 @@ The engines' lists are the only state that a restarted operator needs.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.informer import Informer, Key
@@ -18,27 +18,28 @@ from penstock.clients.kubernetes.resources import LORA_ADAPTERS
 from penstock.clients.machine.clock import monotonic, steady, unix_time
 from penstock.clients.pods.engine_adapters import Copies, EngineAdapters
 from penstock.controller.adapters.copy_changes import Change, CopyChanges
+from penstock.controller.adapters.fetches import AdapterFetches, Fetches
 from penstock.controller.adapters.lora_pods import LoraPod, lora_pods
 from penstock.controller.adapters.pools import AdapterPools, PlacedAdapter, Pools
 from penstock.controller.adapters.refusals import AdapterRefusals
 from penstock.controller.adapters.residency import Residency
 from penstock.controller.adapters.rollouts import (
     AdapterRollouts,
-    RolloutSources,
     SteppedRollout,
     copies_by_adapter,
 )
 from penstock.controller.adapters.service import AdapterService, ServiceInputs
+from penstock.controller.adapters.sources import Sources
 from penstock.controller.adapters.states import AdapterStates, with_zero
 from penstock.controller.adapters.statuses import AdapterEntry, AdapterStatuses
 from penstock.controller.adapters.store import AdapterStore, StoredAdapter
 from penstock.controller.process.failures import Failures
-from penstock.core.adapters.demand import AdapterCounts
+from penstock.controller.process.settings import Settings
 from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.adapters.shown_demand import requests_per_s
-from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.adapter_acceptance import settle_name
-from penstock.core.reconcile.adapter_conditions import AdapterState, Cause, has_been_read
+from penstock.core.reconcile.adapter_conditions import has_been_read
+from penstock.core.reconcile.adapter_state import AdapterState, Cause
 
 # Period of the passes, in seconds: usually, and while copies change. A status is as old as the last pass.
 TICK_S, CHANGING_TICK_S = 1.0, 0.5
@@ -46,29 +47,13 @@ TICK_S, CHANGING_TICK_S = 1.0, 0.5
 MIN_PAUSE_S = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Functions that return the placer's inputs. None: not listed, or not read yet.
-
-    names: model names that all objects claim. children: Deployments and pods. counts: of gateways for a
-    service, by the adapter's name in engines.
-    """
-
-    services: Callable[[], Mapping[Key, Object] | None]
-    routes: Callable[[], Iterable[Object] | None]
-    names: Callable[[], NameIndex]
-    children: Callable[[], tuple[list[Object], list[Object]] | None]
-    counts: Callable[[Key], Mapping[str, AdapterCounts] | None]
-    rollouts: RolloutSources
-
-
 class AdapterPlacer:
     """Runs a pass over all services every second, and at once after a change of an adapter's spec.
 
     While copies change, passes run twice a second.
 
-    namespace: of the adapters; None for all. changed: called with each adapter that is added, changed or
-    deleted; None for a deleted one. restarted: called with the kind when it is listed again.
+    settings: of the operator. changed: called with each adapter that is added, changed or deleted; None for a
+    deleted one. restarted: called with the kind when it is listed again.
     """
 
     def __init__(
@@ -77,8 +62,8 @@ class AdapterPlacer:
         engines: EngineAdapters,
         sources: Sources,
         failures: Failures,
+        settings: Settings,
         *,
-        namespace: str | None = None,
         changed: Callable[[Key, Object | None], None] = lambda *_: None,
         restarted: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -89,7 +74,7 @@ class AdapterPlacer:
         self._adapters = Informer(
             kube,
             LORA_ADAPTERS,
-            namespace=namespace,
+            namespace=settings.watch_namespace,
             changed=self._adapter_changed,
             restarted=restarted,
             is_optional=True,
@@ -99,6 +84,7 @@ class AdapterPlacer:
         self._residency = Residency(engines, failures)
         self._changes = CopyChanges(engines, failures, self._observe)
         self._statuses = AdapterStatuses(kube, failures)
+        self._fetches = AdapterFetches(kube, failures, settings)
         self._pools = AdapterPools(kube, failures, sources.rollouts.applied_generations)
         self.services: dict[Key, AdapterService] = {}
         self.rollouts = AdapterRollouts(sources.rollouts)
@@ -127,6 +113,7 @@ class AdapterPlacer:
             await self._changes.close()
             await self._statuses.close()
             await self._pools.close()
+            await self._fetches.close()
             await self._residency.close()
 
     def record(self, key: Key) -> PlacementRecord | None:
@@ -155,11 +142,15 @@ class AdapterPlacer:
         found = self._refusals.find(adapters, services, pods, routes, self._sources.names())
         refusals = found.of_adapters
         accepted = [each for each in adapters if refusals[each.resource.key] is None]
+        fetches = self._fetches.step(accepted, services, found.claims, children[1])
+        able = [each for each in map(fetches.servable, accepted) if each is not None]
         pools = self._pools.step(adapters, refusals, services, pods, listed)
-        rollouts = self._roll_out(accepted, found.of_specs, services, pools, pods, listed)
-        states = self._place(pools.place(accepted, rollouts), pods, listed)
+        rollouts = self._roll_out(able, found.of_specs, services, pools, pods, listed)
+        states = self._place(pools.place(able, rollouts), pods, listed)
         self._pools.start_writes(services)
-        return self._statuses.update(self._entries(adapters, refusals, states, rollouts, pools))
+        self._fetches.start_writes()
+        entries = self._entries(adapters, refusals, states, rollouts, pools, fetches)
+        return self._statuses.update(entries)
 
     def _roll_out(
         self,
@@ -252,6 +243,7 @@ class AdapterPlacer:
         states: Mapping[Key, AdapterStates],
         rollouts: Mapping[Key, SteppedRollout],
         pools: Pools,
+        fetches: Fetches,
     ) -> list[AdapterEntry]:
         """Decide the names of the adapters. Returns what is known of those with a decided name."""
         now_s, names, entries = unix_time(), self._sources.names(), []
@@ -267,6 +259,8 @@ class AdapterPlacer:
             else:
                 known = AdapterState() if of_service is None else of_service.of(resource.version)
                 state = with_zero(known, each.errors.values(), services.get(service))
+            if (fetch := fetches.outcomes.get(resource.key)) is not None:
+                state = replace(state, fetch=fetch.step, fetched=fetch.fetched)
             if (pool := pools.steps.get(resource.key)) is not None:
                 state = replace(state, pool=pool)
             is_read = has_been_read(state, was_resolved=each.is_resolved)

@@ -22,7 +22,7 @@ from penstock.core.formats.conditions import find_condition
 from penstock.core.formats.timestamps import parse_timestamp, timestamp
 from penstock.core.manifests.dedicated_service import dedicated_service, parent_not_ready
 from penstock.core.observed.rollout_state import is_rolling
-from penstock.core.reconcile.adapter_conditions import Cause
+from penstock.core.reconcile.adapter_state import Cause
 from penstock.core.rollout.routes import AppliedGenerations, explain_moved_traffic
 
 # Placement of copies that stay while gateways may send requests to them, and that are not loaded again.

@@ -18,7 +18,7 @@ from penstock.core.canary.evidence import Faults
 from penstock.core.manifests.stored_record import adapter_owner
 from penstock.core.observed.rollout_phases import JUDGED_PHASES
 from penstock.core.observed.rollout_state import is_rolling
-from penstock.core.reconcile.adapter_conditions import Cause
+from penstock.core.reconcile.adapter_state import Cause
 from penstock.core.rollout import commands
 from penstock.core.rollout.adapter_events import AdapterInputs, VersionCopies
 from penstock.core.rollout.adapter_rollout import AdapterRollout, step_adapter

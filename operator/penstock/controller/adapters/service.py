@@ -23,7 +23,7 @@ from penstock.core.adapters.place import PlacementPlan, place
 from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
 from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.adapters.retention import is_own_name
-from penstock.core.reconcile.adapter_conditions import LoadError
+from penstock.core.reconcile.adapter_state import LoadError
 
 logger = logging.getLogger(__name__)
 

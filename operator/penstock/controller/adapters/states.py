@@ -11,12 +11,7 @@ from penstock.controller.adapters.service import AdapterService
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.retention import is_own_name
-from penstock.core.reconcile.adapter_conditions import (
-    AdapterState,
-    Instance,
-    InstanceState,
-    LoadError,
-)
+from penstock.core.reconcile.adapter_state import AdapterState, Instance, InstanceState, LoadError
 from penstock.core.reconcile.engine_conditions import zero_reason
 from penstock.core.rollout.adapter_rollout import AdapterRollout
 

@@ -17,7 +17,7 @@ from penstock.core.adapters.shown_demand import ShownDemand
 from penstock.core.fair_queue import FairQueue
 from penstock.core.formats.json_merge import if_unchanged
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.reconcile.adapter_conditions import AdapterState
+from penstock.core.reconcile.adapter_state import AdapterState
 from penstock.core.reconcile.adapter_status import (
     POOL_FIELDS,
     adapter_events,
@@ -142,7 +142,7 @@ class AdapterStatuses:
         rollout = entry.rollout.rollout if entry.rollout else None
         after = adapter_status(entry.resource, entry.state, entry.demand, stored, now, rollout)
         versions = {} if entry.rollout is None else entry.rollout.as_status(stored)
-        stepped = (*versions, *(POOL_FIELDS if entry.state.pool else ()))
+        stepped = (*versions, "fetchedVersions", *(POOL_FIELDS if entry.state.pool else ()))
         if _differs(entry.body, body, stepped):
             return  # computed from the status before the last write; the next pass computes it again
         after |= versions

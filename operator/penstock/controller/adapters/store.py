@@ -6,11 +6,19 @@ from dataclasses import dataclass, replace
 from penstock.clients.kubernetes.client import Object
 from penstock.clients.kubernetes.informer import Key, key_of
 from penstock.controller.process.failures import Failures
+from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.adapters.fetched import (
+    Fetched,
+    fetched_versions,
+    kept_revisions,
+    needed_versions,
+    version_to_hold,
+)
 from penstock.core.adapters.resource import AdapterResource, adapter_resource
 from penstock.core.adapters.shown_demand import ShownDemand, show_demand, stored_demand
 from penstock.core.adapters.versions import stable_version
-from penstock.core.reconcile.adapter_conditions import LoadError
+from penstock.core.reconcile.adapter_state import LoadError
 from penstock.core.reconcile.adapter_status import is_resolved, stored_errors
 from penstock.core.rollout.commands import ANNOTATION
 
@@ -27,7 +35,25 @@ class StoredAdapter:
     engine_name: str  # of the served version
     is_resolved: bool  # whether an engine has read it, by the status
     errors: Mapping[str, LoadError]  # its failed loads by pod, by the status
+    needed: tuple[AdapterVersion, ...]  # versions whose files have to be in the cache
+    fetched: Fetched  # those that the status records
     demand: ShownDemand | None = None  # as the status shows it; None until gateways have been asked
+
+    @property
+    def kept_revisions(self) -> tuple[str, ...]:
+        """Revisions whose fetched files stay."""
+        return kept_revisions(self.resource.version, self.body.get("status") or {})
+
+    def without_new_version(self) -> "StoredAdapter | None":
+        """The adapter as if its spec asked for the version that it has; None if it has none.
+
+        For the time in which the version of the spec is fetched.
+        """
+        status = self.body.get("status") or {}
+        held = version_to_hold(self.resource.version, status)
+        return (
+            None if held is None else replace(self, resource=replace(self.resource, version=held))
+        )
 
     def count(self, counts: Mapping[str, AdapterCounts], now_s: float) -> None:
         """Update the demand. counts: of gateways, by name in engines. now_s: Unix time."""
@@ -92,5 +118,7 @@ def _read(body: Object, last: StoredAdapter | None) -> StoredAdapter:
         name,
         is_resolved(status, version.revision),
         stored_errors(status, version.revision),
+        needed_versions(resource.version, status),
+        fetched_versions(status),
         last.demand if last is not None and is_same else None,
     )

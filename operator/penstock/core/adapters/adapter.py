@@ -4,7 +4,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal
 
-from penstock.core.runtimes.paths import mounted_adapter_path
+from penstock.core.runtimes.paths import FETCHED_ADAPTERS, mounted_adapter_path
+from penstock_engine.contract.model_source import is_fetched
 
 Policy = Literal["All", "Fixed", "OnDemand"]
 
@@ -46,6 +47,16 @@ class AdapterVersion:
         return hashlib.sha256(self.uri.encode()).hexdigest()[:8]
 
     @property
+    def is_fetched(self) -> bool:
+        """Whether its files are fetched into the service's cache; otherwise engines mount their volume."""
+        return is_fetched(self.uri)
+
+    @property
     def engine_path(self) -> str:
-        """Folder of this version in the container of an engine."""
+        """Folder of this version in the container of an engine, the same in engines of all revisions.
+
+        That of a fetched one has the adapter's name: adapters with the same URI write no files of each other.
+        """
+        if self.is_fetched:
+            return f"{FETCHED_ADAPTERS}/{self.name}/{self.revision}"
         return mounted_adapter_path(self.uri)

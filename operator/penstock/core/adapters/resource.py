@@ -22,6 +22,7 @@ class AdapterResource:
     version: AdapterVersion
     pool: Pool = "Shared"  # pool that the spec asks for
     bounds: PoolBounds = DEFAULT_BOUNDS  # of a dedicated pool
+    secret: str | None = None  # with the credentials of the source of fetched versions
 
     @property
     def key(self) -> tuple[str, str]:
@@ -52,6 +53,7 @@ def adapter_resource(body: Object) -> AdapterResource:
         version=AdapterVersion(name, model["uri"], placement_of(spec.get("placement") or {})),
         pool="Dedicated" if spec.get("pool") == "Dedicated" else "Shared",
         bounds=bounds_of(spec.get("dedicated") or {}),
+        secret=(model.get("secretRef") or {}).get("name"),
     )
 
 

@@ -74,7 +74,7 @@ def own_pods(spec: ServiceSpec, revision: str, image: str) -> PinnedPods:
     # Set after the merge: operator, gateway and Deployment select pods by these.
     own = labels(spec, revision, SERVE)
     serve["metadata"]["labels"] = serve["metadata"].get("labels", {}) | own
-    preflight = merge(preflight_pod(spec, image), _preflight_overrides(spec))
+    preflight = merge(preflight_pod(spec, image), program_overrides(spec))
     return PinnedPods(serve, _run_once(preflight))
 
 
@@ -168,7 +168,7 @@ def preflight(
     """
     pod = pods.preflight
     if variant:
-        pod = _run_once(place(pod, spec, _preflight_overrides(spec)))
+        pod = _run_once(place(pod, spec, program_overrides(spec)))
     checked = {"spec": pod, "acceleratorMemory": spec.accelerator_memory_bytes}
     return {
         "apiVersion": "v1",
@@ -210,8 +210,8 @@ def _run_once(pod: Object) -> Object:
     return pod | {"restartPolicy": "Never"}
 
 
-def _preflight_overrides(spec: ServiceSpec) -> Object:
-    """The part of the user's pod spec that the preflight has too.
+def program_overrides(spec: ServiceSpec) -> Object:
+    """The part of the user's pod spec that pods of Penstock's other programs have too, such as the preflight.
 
     A claim would take an accelerator, and resources of the pod those of an engine.
     """

@@ -13,7 +13,7 @@ from typing import Any
 from penstock.core.formats.strategic_merge import merge
 from penstock.core.manifests import restricted
 from penstock.core.observed.preflight import ResolvedModel
-from penstock.core.runtimes.paths import MODEL_CACHE_MOUNT, MODEL_SECRET_MOUNT
+from penstock.core.runtimes.paths import ADAPTER_CACHE_MOUNT, MODEL_CACHE_MOUNT, MODEL_SECRET_MOUNT
 from penstock.core.runtimes.pod_models import (
     FETCH_CONTAINERS,
     URI_ARGUMENT,
@@ -22,6 +22,7 @@ from penstock.core.runtimes.pod_models import (
     fetched_models,
     hold_args,
 )
+from penstock.core.spec.adapter_sources import reads_adapters
 from penstock.core.spec.service import (
     ENGINE_CONTAINER,
     MODEL_CACHE_VOLUME,
@@ -46,15 +47,21 @@ ENV: list[Object] = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": 
 
 
 def fetch_models(pod: Object, spec: ServiceSpec, image: str) -> None:
-    """Add to an engine's pod what fetches its models. image: of the program that fetches."""
+    """Add to an engine's pod what fetches its models, and the cache with its adapters.
+
+    image: of the program that fetches.
+    """
     models = fetched_models(spec)
+    if reads_adapters(spec):
+        mount_cache(pod, spec, ADAPTER_CACHE_MOUNT, read_only=True)
     if not models:
         return
     engine = _engine_of(pod)
     for model in models:
         pod["volumes"].append({"name": model.volume, "emptyDir": {}})
         engine["volumeMounts"].append(_mount(model.volume, model.mount, read_only=True))
-    _add_secret(pod, spec)
+    if spec.model_secret is not None:
+        _add_secret(pod, spec.model_secret)
     pod["initContainers"] = [
         _container(model.container, image, fetch_args(spec, model))
         | {
@@ -78,9 +85,7 @@ def read_headers(pod: Object, spec: ServiceSpec) -> None:
         pod["volumes"].append({"name": model.volume, "emptyDir": {}})
         checker["volumeMounts"].append(_mount(model.volume, model.mount, read_only=False))
     if fetched_models(spec):
-        _add_secret(pod, spec)
-        checker["volumeMounts"] += _secret_mounts(spec)
-        checker["env"] += _source_variables(spec)
+        add_access(pod, spec, spec.model_secret)
 
 
 def with_template_fields(pod: Object, fields: Object) -> None:
@@ -139,18 +144,42 @@ def engine_share(resources: Object) -> Object:
     }
 
 
-def _add_cache(pod: Object, spec: ServiceSpec, image: str) -> None:
-    """Mount the cache where links lead to it, and add the container that keeps its models from eviction."""
-    models = fetched_models(spec)
-    claim = {"persistentVolumeClaim": {"claimName": spec.model_cache_claim}}
-    pod["volumes"].append({"name": MODEL_CACHE_VOLUME, **claim})
+def mount_cache(pod: Object, spec: ServiceSpec, path: str, *, read_only: bool) -> None:
+    """Mount the service's cache in the container engine of a pod, which gets its group.
+
+    path: in the container. Where it is mounted twice, it is one volume.
+    """
+    volume: Object = {
+        "name": MODEL_CACHE_VOLUME,
+        "persistentVolumeClaim": {"claimName": spec.model_cache_claim},
+    }
+    if volume not in pod["volumes"]:
+        pod["volumes"].append(volume)
     pod["securityContext"] |= {
         "fsGroup": CACHE_GROUP,
         "fsGroupChangePolicy": "OnRootMismatch",
     }
-    _engine_of(pod)["volumeMounts"].append(
-        _mount(MODEL_CACHE_VOLUME, MODEL_CACHE_MOUNT, read_only=True)
-    )
+    _engine_of(pod)["volumeMounts"].append(_mount(MODEL_CACHE_VOLUME, path, read_only=read_only))
+
+
+def add_access(pod: Object, spec: ServiceSpec, secret: str | None) -> None:
+    """Give the container engine of a pod the credentials of a source, and the operator's variables.
+
+    secret: name of the Secret with the credentials; None: there is none.
+    """
+    engine = _engine_of(pod)
+    if secret is not None:
+        _add_secret(pod, secret)
+        engine["volumeMounts"].append(
+            _mount(MODEL_SECRET_VOLUME, MODEL_SECRET_MOUNT, read_only=True)
+        )
+    engine["env"] += _source_variables(spec)
+
+
+def _add_cache(pod: Object, spec: ServiceSpec, image: str) -> None:
+    """Mount the cache where links lead to it, and add the container that keeps its models from eviction."""
+    models = fetched_models(spec)
+    mount_cache(pod, spec, MODEL_CACHE_MOUNT, read_only=True)
     mounts = [_mount(model.volume, model.mount, read_only=True) for model in models]
     mounts.append(_mount(MODEL_CACHE_VOLUME, MODEL_CACHE_MOUNT, read_only=False))
     holder = _container(HOLD_CONTAINER, image, hold_args(models))
@@ -159,10 +188,9 @@ def _add_cache(pod: Object, spec: ServiceSpec, image: str) -> None:
     )
 
 
-def _add_secret(pod: Object, spec: ServiceSpec) -> None:
-    if spec.model_secret is not None:
-        source = {"secret": {"secretName": spec.model_secret, "defaultMode": 0o440}}
-        pod["volumes"].append({"name": MODEL_SECRET_VOLUME, **source})
+def _add_secret(pod: Object, secret: str) -> None:
+    source = {"secret": {"secretName": secret, "defaultMode": 0o440}}
+    pod["volumes"].append({"name": MODEL_SECRET_VOLUME, **source})
 
 
 def _source_variables(spec: ServiceSpec) -> list[Object]:
@@ -173,16 +201,11 @@ def _source_variables(spec: ServiceSpec) -> list[Object]:
 
 def _own_mounts(spec: ServiceSpec) -> list[Object]:
     mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's own
-    mounts += _secret_mounts(spec)
+    if spec.model_secret is not None:
+        mounts.append(_mount(MODEL_SECRET_VOLUME, MODEL_SECRET_MOUNT, read_only=True))
     if spec.model_cache_claim is not None:
         mounts.append(_mount(MODEL_CACHE_VOLUME, MODEL_CACHE_MOUNT, read_only=False))
     return mounts
-
-
-def _secret_mounts(spec: ServiceSpec) -> list[Object]:
-    if spec.model_secret is None:
-        return []
-    return [_mount(MODEL_SECRET_VOLUME, MODEL_SECRET_MOUNT, read_only=True)]
 
 
 def _mount(name: str, path: str, *, read_only: bool) -> Object:

@@ -26,6 +26,7 @@ class FetchReport:
     total_bytes: int = 0
     seconds: float = 0.0
     num_cache_hits: int = 0  # files that were in the cache already
+    resolved_uri: str = ""  # what the URI meant; empty if it is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +93,14 @@ def _of_container(status: Object) -> PodFetches:
     name, state = status["name"], status.get("state", {})
     last = status.get("lastState", {}).get("terminated")
     if ended := state.get("terminated"):
-        report = _report(name, ended)
+        report = report_of(name, ended)
         if report.ok:
             return PodFetches(ended_at=ended.get("finishedAt") or "", reports=(report,))
         return _failed(report, ended, status)
     if (running := state.get("running")) is not None:
         return PodFetches(running=name, since=running.get("startedAt") or "")
     if last is not None:
-        return _failed(_report(name, last), last, status)
+        return _failed(report_of(name, last), last, status)
     waiting = state.get("waiting", {})
     reason = waiting.get("reason")
     if reason in (None, "PodInitializing", "ContainerCreating"):
@@ -119,7 +120,7 @@ def _failed(report: FetchReport, ended: Object, status: Object) -> PodFetches:
     )
 
 
-def _report(container: str, ended: Object) -> FetchReport:
+def report_of(container: str, ended: Object) -> FetchReport:
     """The report of a run. Without one, such as after a kill, its reason is that of Kubernetes."""
     text, at = ended.get("message") or "", ended.get("finishedAt") or ""
     try:
@@ -127,7 +128,9 @@ def _report(container: str, ended: Object) -> FetchReport:
         if not found["ok"]:
             return FetchReport(container, False, at, str(found["reason"]), str(found["message"]))
         numbers = ("downloaded_bytes", "total_bytes", "seconds", "num_cache_hits")
-        return FetchReport(container, True, at, **{name: found[name] for name in numbers})
+        resolved_uri = str(found.get("resolved_uri", ""))
+        values = {name: found[name] for name in numbers}
+        return FetchReport(container, True, at, **values, resolved_uri=resolved_uri)
     except (ValueError, KeyError, TypeError):
         if ended.get("exitCode") == 0:
             return FetchReport(container, True, at)

@@ -12,7 +12,7 @@ from penstock.core.observed.name_claims import (
     with_next_status,
 )
 from penstock.core.observed.name_index import NameIndex
-from penstock.core.reconcile.adapter_conditions import Cause
+from penstock.core.reconcile.adapter_state import Cause
 from penstock.core.routing.route import ADAPTER
 from penstock.core.spec.adapter_sources import is_in_sources
 from penstock.core.spec.service import Object
@@ -41,13 +41,15 @@ def refusal(
     sources: tuple[str, ...] | None,
     names: NameIndex,
     *,
+    has_cache: bool = False,
     has_engines: bool = False,
     is_routed: bool = False,
 ) -> Cause | None:
     """Why an adapter is not accepted; None if it is.
 
     service: None if it does not exist. sources: URIs of the volumes for adapters that its engines mount;
-    None: unknown, because its spec cannot be served. has_engines: whether engines of it take adapters now.
+    None: unknown, because its spec cannot be served. has_cache: whether they mount a cache for adapters that
+    are fetched. has_engines: whether engines of it take adapters now.
     While a rollout removes the last ones, gateways go on with the adapters that they have. is_routed: whether
     a route leads to it, so that it needs no model name of its own.
     """
@@ -63,13 +65,32 @@ def refusal(
     cause = _unable(adapter, service)
     if cause is not None and not has_engines:
         return cause
-    if cause is None and sources is not None and not _is_mounted(adapter.version.uri, sources):
-        message = (
-            f"the engines of {adapter.service} do not mount {adapter.version.uri}: add its volume to the "
-            f"service's spec.engine.lora.sources (now {', '.join(sources) or 'none'})"
-        )
-        return Cause("SourceNotMounted", message)
+    if cause is None and sources is not None:
+        cause = _unreadable(adapter, sources, has_cache=has_cache)
+        if cause is not None:
+            return cause
     return None if is_routed else _name_refusal(adapter, names)
+
+
+def _unreadable(
+    adapter: AdapterResource, sources: tuple[str, ...], *, has_cache: bool
+) -> Cause | None:
+    """Why engines of the service cannot read the version; None if they can. Arguments: those of `refusal`."""
+    if adapter.version.is_fetched:
+        if has_cache:
+            return None
+        message = (
+            f"{adapter.service} has no cache for {adapter.version.uri}: set spec.model.cache.claimName of "
+            "the service to a claim that its engines can share"
+        )
+        return Cause("CacheRequired", message)
+    if _is_mounted(adapter.version.uri, sources):
+        return None
+    message = (
+        f"the engines of {adapter.service} do not mount {adapter.version.uri}: add its volume to the "
+        f"service's spec.engine.lora.sources (now {', '.join(sources) or 'none'})"
+    )
+    return Cause("SourceNotMounted", message)
 
 
 def _name_refusal(adapter: AdapterResource, names: NameIndex) -> Cause | None:

@@ -11,7 +11,10 @@ HELD_BY_OTHER_NAMESPACE_MEANING = "An object of another namespace had the model 
 
 ADAPTER_MEANINGS: Mapping[str, str] = {
     "Accepted": "The service takes adapters, and requests reach this one: by its model name, or by a route.",
-    "Resolved": "An engine has read this version of the adapter. Unknown until one has tried.",
+    "Resolved": (
+        "An engine has read this version of the adapter. Unknown until one has tried. False with the reason "
+        "of its source, such as `GatedModel`, if its files cannot be fetched."
+    ),
     "Loaded": "As many engines as wanted have the adapter in memory; that may be none with policy OnDemand.",
     "RolledOut": "The version of the spec has all of the traffic.",
     "PoolReady": (
@@ -34,8 +37,16 @@ ADAPTER_REASONS: Mapping[str, str] = {
     "Accepted": "The service takes the adapter.",
     "AllLoaded": "As many copies as wanted are loaded.",
     "AwaitingPromotion": "A user has to resume, promote or abort the rollout of the version.",
+    "CacheRequired": (
+        "`spec.model.uri` is fetched, and the service has no `spec.model.cache` that its engines share."
+    ),
     "CopyMissing": "The shared pool is to serve, but no engine of the service has the adapter in memory yet.",
     "EnginesStarting": "Engines of the dedicated pool start, or load the adapter.",
+    "FetchLost": "The pod that fetched the version was lost with its node, and is replaced.",
+    "Fetching": (
+        "The files of the version of the spec are fetched into the service's cache; of RolledOut: another "
+        "version serves meanwhile."
+    ),
     "HeldByOtherNamespace": HELD_BY_OTHER_NAMESPACE_MEANING,
     "LoadFailed": "The last load failed, and is tried again; the message has the engine's reason.",
     "Loading": "Copies are being loaded.",

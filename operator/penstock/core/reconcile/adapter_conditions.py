@@ -1,17 +1,13 @@
 """Conditions of a LoraAdapter."""
 
-from dataclasses import dataclass
-from typing import Literal
-
 from penstock.core.adapters.adapter import Placement
 from penstock.core.adapters.pool import PoolStep
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.observed.rollout_phases import PHASES
-from penstock.core.reconcile.condition_types import SCALED_TO_ZERO, WAKING, Condition
+from penstock.core.reconcile.adapter_state import AdapterState, FetchStep
+from penstock.core.reconcile.condition_types import SCALED_TO_ZERO, WAKING, Condition, Truth
 from penstock.core.reconcile.name_conflict import name_conflict
 from penstock.core.rollout.adapter_rollout import AdapterRollout
-
-InstanceState = Literal["Pending", "Loading", "Loaded", "Evicted", "Failed"]
 
 MORE_SLOTS = (
     "raise the service's spec.engine.lora.maxCPUAdapters or its replicas, or let other adapters have fewer "
@@ -19,60 +15,6 @@ MORE_SLOTS = (
 )
 # A refusal for one of these reasons may end without a change of the adapter.
 WAITING_REASONS = ("ServiceNotFound",)
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Why an adapter is not accepted, or why its load failed: one word, and a sentence."""
-
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class LoadError(Cause):
-    """Failure of the last load. is_final: whether the adapter is to blame, and not the engine."""
-
-    is_final: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """An adapter on one pod. revision: of the copy, if it is another version than the spec's."""
-
-    pod: str
-    state: InstanceState
-    message: str = ""
-    revision: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterState:
-    """State of an adapter on the engines that serve it."""
-
-    refusal: Cause | None = None  # why it is not accepted
-    num_engines: int = 0  # ready engines that may serve it
-    wanted: int | None = None  # copies by the last placement; None before the first
-    has_slot: bool = True  # whether engines have or get memory for all wanted copies
-    # Whether every slot has a pinned copy, so that requests cannot load it either
-    is_full: bool = False
-    instances: tuple[Instance, ...] = ()  # by pod
-    failure: LoadError | None = None  # of the last load
-    # rank, size_bytes: of a copy in memory; None while there is none
-    rank: int | None = None
-    size_bytes: int | None = None
-    pool: PoolStep | None = None  # the adapter's dedicated pool, if it ever had one
-    # Why its model name alone leads to another namespace; empty if it does not
-    name_conflict: str = ""
-    has_candidate_slot: bool = True  # the same for the version that is rolled out
-    # ScaledToZero or Waking if it has no engine as its service was idle; else empty
-    at_zero: str = ""
-    can_answer: bool = False  # whether a version gets the traffic, and an engine has read it
-
-    @property
-    def loaded(self) -> int:
-        """Copies of the present version in memory."""
-        return sum(each.state == "Loaded" and not each.revision for each in self.instances)
 
 
 def adapter_conditions(
@@ -110,17 +52,19 @@ def _own_conditions(
         ]
         ready = Condition("Ready", "False", accepted.reason, accepted.message)
         return accepted, *rest, ready, *_progress(accepted, None)
+    if state.fetch is not None and rollout is None:
+        return accepted, *_without_version(state.fetch, state.pool)
     resolved = _resolved(state, was_resolved)
     loaded = _loaded(state)
     ready = _ready(state, resolved, loaded, resource.version.placement)
     rolled_out = _rolled_out(resource, state, rollout)
-    pool = [] if state.pool is None else [_pool_ready(state.pool)]
+    pool = None if state.pool is None else _pool_ready(state.pool)
     return (
         accepted,
         resolved,
         loaded,
         rolled_out,
-        *pool,
+        *([] if pool is None else [pool]),
         ready,
         *_progress(
             accepted,
@@ -128,9 +72,22 @@ def _own_conditions(
             resolved,
             None if _is_enough(state, loaded, resource.version.placement) else loaded,
             rolled_out,
-            *pool,
+            pool,
+            state.fetch,
         ),
     )
+
+
+def _without_version(fetch: FetchStep, pool: PoolStep | None) -> tuple[Condition, ...]:
+    """The conditions of an adapter whose first version is not there yet, but Accepted."""
+    status: Truth = "False" if fetch.is_final else "Unknown"
+    resolved, loaded, rolled_out = (
+        Condition(kind, status, fetch.reason, fetch.message)
+        for kind in ("Resolved", "Loaded", "RolledOut")
+    )
+    ready = Condition("Ready", "False", fetch.reason, fetch.message)
+    own_pool = [] if pool is None else [_pool_ready(pool)]
+    return resolved, loaded, rolled_out, *own_pool, ready, *_progress(resolved, None, resolved)
 
 
 def _accepted(resource: AdapterResource, state: AdapterState) -> Condition:
@@ -206,6 +163,9 @@ def _rolled_out(
     resource: AdapterResource, adapter: AdapterState, rollout: AdapterRollout | None
 ) -> Condition:
     """Whether the version of the spec has all of the traffic."""
+    if adapter.fetch is not None:
+        message = f"{adapter.fetch.message}; revision {resource.version.revision} serves"
+        return Condition("RolledOut", "False", adapter.fetch.reason, message)
     if rollout is None or (rollout.state.is_settled and rollout.state.stable == rollout.wanted):
         message = f"revision {resource.version.revision} receives all traffic"
         return Condition("RolledOut", "True", "Stable", message)
@@ -240,13 +200,16 @@ def _progress(
     loaded: Condition | None = None,
     rolled_out: Condition | None = None,
     pool: Condition | None = None,
+    fetch: FetchStep | None = None,
 ) -> tuple[Condition, Condition]:
     """Reconciling and Stalled. Only what the adapter or its service must change for is stalled."""
     is_rolling = rollout is not None and not rollout.state.is_settled
     stalled: Condition | None = None
     if accepted.status == "False" and accepted.reason not in WAITING_REASONS:
         stalled = accepted
-    elif rolled_out is not None and rolled_out.reason in ("Rejected", "NoAdapterSlot"):
+    elif rolled_out is not None and (
+        rolled_out.reason in ("Rejected", "NoAdapterSlot") or (fetch is not None and fetch.is_final)
+    ):
         stalled = rolled_out
     elif resolved is not None and resolved.status == "False" and not is_rolling:
         stalled = resolved

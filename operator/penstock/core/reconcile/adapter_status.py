@@ -3,17 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
+from penstock.core.adapters.fetched import as_objects as as_fetched_objects
 from penstock.core.adapters.pool import PoolStatus
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand
 from penstock.core.formats.conditions import conditions_by_type, find_condition
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.reconcile.adapter_conditions import (
-    AdapterState,
-    Instance,
-    LoadError,
-    adapter_conditions,
-)
+from penstock.core.reconcile.adapter_conditions import adapter_conditions
+from penstock.core.reconcile.adapter_state import AdapterState, Instance, LoadError
 from penstock.core.reconcile.status import as_objects
 from penstock.core.reconcile.status_events import rollout_events
 from penstock.core.rollout.adapter_rollout import AdapterRollout
@@ -23,6 +20,8 @@ from penstock.core.spec.service import Object
 MAX_INSTANCES = 64
 # Fields whose next values are computed from their stored ones.
 POOL_FIELDS = ("pool", "dedicatedService", "poolGeneration", "poolChangeTime")
+# Reasons of RolledOut for a version that was rolled out and does not go on.
+ENDED_ROLLOUTS = ("Rejected", "NoAdapterSlot")
 # Reasons of PoolReady that need a change by a person; each is reported as an Event.
 REFUSED_POOLS = ("ServiceNameInUse", "ServiceRefused", "ServiceStalled")
 
@@ -58,6 +57,7 @@ def adapter_status(
         "instances": [_instance(each) for each in state.instances[:MAX_INSTANCES]],
         **_pool(state),
         **_demand(demand, stored),
+        "fetchedVersions": _fetched(state, stored),
         "conditions": as_objects(conditions, stored, resource.generation, now),
     }
 
@@ -87,11 +87,25 @@ def adapter_events(before: Object, after: Object) -> Iterator[tuple[str, str, st
             yield "Warning", now["reason"], now["message"]
         elif now["reason"] == "AllLoaded":
             yield "Normal", "Loaded", now["message"]
+    was, now = old.get("RolledOut", {}), new["RolledOut"]
+    if now["reason"] != was.get("reason") and _is_failed_fetch(new):
+        yield "Warning", now["reason"], now["message"]
     was, now = old.get("PoolReady", {}), new.get("PoolReady", {})
     if before.get("pool", "Shared") != after["pool"]:
         yield "Normal", "PoolChanged", now.get("message", "")
     elif now.get("reason") in REFUSED_POOLS and now["reason"] != was.get("reason"):
         yield "Warning", now["reason"], now["message"]
+
+
+def _is_failed_fetch(conditions: dict[str, Object]) -> bool:
+    """Whether a version cannot be fetched while another one serves; `rollout_events` reports other ends."""
+    reason = conditions["RolledOut"]["reason"]
+    return (
+        conditions["Stalled"]["reason"] == reason
+        and reason not in ENDED_ROLLOUTS
+        and conditions["Resolved"]["reason"] != reason
+        and conditions["Accepted"]["status"] == "True"
+    )
 
 
 def _answered_name(model_name: str, stored: Object, *, can_answer: bool) -> str | None:
@@ -145,6 +159,13 @@ def _pool(state: AdapterState) -> Object:
         "poolGeneration": pool.generation or None,
         "poolChangeTime": pool.change_time or None,
     }
+
+
+def _fetched(state: AdapterState, stored: Object) -> list[Object] | None:
+    """The fetched versions; None if there are none."""
+    if state.fetched is None:
+        return stored.get("fetchedVersions")
+    return as_fetched_objects(state.fetched) or None
 
 
 def _demand(demand: ShownDemand | None, stored: Object) -> Object:

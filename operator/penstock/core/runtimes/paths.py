@@ -9,6 +9,10 @@ CHAT_TEMPLATE_MOUNT = "/chat-template"
 ADAPTERS_MOUNT = "/adapters"
 # Of containers that fetch models; the cache is at the same path in the engine, as links lead there.
 MODEL_CACHE_MOUNT = "/model-cache"
+# The same cache where adapters are fetched and loaded: Penstock's engine loads none outside ADAPTERS_MOUNT.
+ADAPTER_CACHE_MOUNT = f"{ADAPTERS_MOUNT}/cache"
+# Its folder with the adapters that were fetched, each in NAME/REVISION.
+FETCHED_ADAPTERS = f"{ADAPTER_CACHE_MOUNT}/adapters"
 MODEL_SECRET_MOUNT = "/model-secret"  # noqa: S105 - a path
 
 

@@ -71,12 +71,8 @@ def mounted_models(spec: ServiceSpec) -> tuple[PodModel, ...]:
 
 def fetch_args(spec: ServiceSpec, model: PodModel) -> list[str]:
     """Arguments of the container that fetches a model."""
-    args = ["fetch", model.argument, f"--into={model.mount}", *_secret_args(spec)]
-    if spec.model_cache_claim is not None:
-        args.append(f"--cache={MODEL_CACHE_MOUNT}")
-    if spec.model_cache_bytes is not None:
-        args.append(f"--cache-limit-bytes={spec.model_cache_bytes}")
-    args += ["--host=$(POD_IP)", f"--port={ENGINE_PORT}"]
+    args = ["fetch", model.argument, f"--into={model.mount}", *secret_args(spec.model_secret)]
+    args += [*cache_args(spec, MODEL_CACHE_MOUNT), "--host=$(POD_IP)", f"--port={ENGINE_PORT}"]
     return [*args, f"--termination-log={TERMINATION_LOG}"]
 
 
@@ -89,7 +85,7 @@ def headers_args(spec: ServiceSpec) -> list[str]:
     """Arguments with which a preflight reads the headers of the models that are fetched."""
     models = fetched_models(spec)
     args = [f"--headers={model.mount}={model.argument}" for model in models]
-    return [*args, *_secret_args(spec)] if args else []
+    return [*args, *secret_args(spec.model_secret)] if args else []
 
 
 def _models(spec: ServiceSpec) -> Iterator[PodModel]:
@@ -98,5 +94,14 @@ def _models(spec: ServiceSpec) -> Iterator[PodModel]:
         yield PodModel(f"spec.{DRAFT_URI}", draft, DRAFT_MODEL_VOLUME, DRAFT_MOUNT)
 
 
-def _secret_args(spec: ServiceSpec) -> list[str]:
-    return [] if spec.model_secret is None else [f"--credentials={MODEL_SECRET_MOUNT}"]
+def secret_args(secret: str | None) -> list[str]:
+    """Arguments that name the credentials of a source. secret: name of their Secret; None: there are none."""
+    return [] if secret is None else [f"--credentials={MODEL_SECRET_MOUNT}"]
+
+
+def cache_args(spec: ServiceSpec, mount: str) -> Iterator[str]:
+    """Arguments that name the service's cache, if it has one. mount: its path in the container."""
+    if spec.model_cache_claim is not None:
+        yield f"--cache={mount}"
+    if spec.model_cache_bytes is not None:
+        yield f"--cache-limit-bytes={spec.model_cache_bytes}"

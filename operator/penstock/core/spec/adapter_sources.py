@@ -6,12 +6,22 @@ from penstock.core.spec.settings import Settings
 from penstock_engine.contract.model_source import is_fetched
 
 
+def takes_adapters(spec: ServiceSpec) -> bool:
+    """Whether engines of the service take adapters."""
+    return "engine.lora.maxAdapters" in spec.settings
+
+
+def reads_adapters(spec: ServiceSpec) -> bool:
+    """Whether engines read adapters that were fetched into the service's cache."""
+    return takes_adapters(spec) and spec.model_cache_claim is not None
+
+
 def adapter_sources(spec: ServiceSpec) -> tuple[str, ...]:
     """The URIs of the sources, each a whole claim or a folder of the node; none if engines take no adapters.
 
     By default the volume of the model. A source within another one is left out.
     """
-    if "engine.lora.maxAdapters" not in spec.settings:
+    if not takes_adapters(spec):
         return ()
     written = spec.settings.get("engine.lora.sources") or _model_source(spec.model_uri)
     locations = {uri: ModelLocation.parse(uri) for uri in sorted(written, key=_depth)}

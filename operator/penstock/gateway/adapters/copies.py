@@ -31,6 +31,9 @@ from penstock.gateway.stats.adapter_stats import AdapterStatsRegistry, ClaimedCo
 # is unloaded for another.
 DEMAND_INTERVAL_S = 5.0
 
+# Seconds after which a client may ask again for an adapter whose files are being fetched.
+FETCH_RETRY_S = 5.0
+
 Tokens = Mapping[str, int]
 # Endpoints that may answer; a load that has to come first; a reason to wait or to refuse; why engines
 # refused the adapter, while they are not asked again.
@@ -99,6 +102,8 @@ class AdapterCopies:
         endpoints: those that may take the request, all of engines that take adapters. tokens: in flight,
         by pod. Returns the endpoint alone if its engine reads an evicted adapter again by itself.
         """
+        if not adapter.is_available:
+            return Refuse("its files are not fetched yet", retry_after_s=FETCH_RETRY_S)
         refusals = self.failures.find(adapter, endpoints)
         is_refused = is_refused_by_all(len(refusals), len(endpoints))
         if not is_refused:

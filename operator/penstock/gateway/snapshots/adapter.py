@@ -33,6 +33,8 @@ class Adapter:
     demand: AdapterDemand = field(default=NO_DEMAND, compare=False)
     # Whether GET /v1/models has it: it is not refused, and engines can read it
     is_listed: bool = True
+    # Whether engines find its files: they are in a volume, or were fetched
+    is_available: bool = True
     key: str = field(init=False, repr=False, compare=False)
     full_name: str = field(init=False, repr=False, compare=False)
     # engine_name, engine_names: of the version and of all versions in engines

@@ -4,6 +4,7 @@ from typing import Literal
 
 from penstock.clients.kubernetes.client import Object
 from penstock.core.adapters.demand import AdapterDemand
+from penstock.core.adapters.fetched import is_available
 from penstock.core.adapters.pool import PoolStatus
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.adapters.shown_demand import requests_per_s
@@ -59,6 +60,7 @@ def read_adapter(body: Object) -> Adapter:
         pool_generation=pool.generation,
         precedence=adapter_claim(body).precedence,
         demand=AdapterDemand(requests_per_s(status)),
+        is_available=is_available(shares[0].version, status),
         is_listed=not any(
             find_condition(status, kind, "False") for kind in ("Accepted", "Resolved")
         ),

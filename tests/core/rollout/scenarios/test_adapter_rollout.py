@@ -13,7 +13,8 @@ from penstock.core.adapters import versions
 from penstock.core.adapters.adapter import Placement
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.canary.verdict import Abort, Accept, Continue
-from penstock.core.reconcile.adapter_conditions import AdapterState, adapter_conditions
+from penstock.core.reconcile.adapter_conditions import adapter_conditions
+from penstock.core.reconcile.adapter_state import AdapterState
 from penstock.core.rollout.adapter_events import MAX_SHORT_S
 
 ACCEPT, ABORT = Accept("it is as good"), Abort("TTFT of the canary is +30 %")

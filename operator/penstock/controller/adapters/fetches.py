@@ -1,0 +1,215 @@
+"""Fetches versions of adapters from hubs, stores, registries and servers, each in a pod of its own."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.api.conversion.past_specs import accepted_spec
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.informer import Key
+from penstock.clients.kubernetes.resources import PODS
+from penstock.clients.machine.clock import monotonic, unix_time
+from penstock.clients.machine.logs import service_fields
+from penstock.controller.adapters.store import StoredAdapter
+from penstock.controller.process.failures import Failures
+from penstock.controller.process.field_managers import ADAPTERS_MANAGER
+from penstock.controller.process.settings import Settings
+from penstock.core.adapters.fetched import FetchedVersion, bounded
+from penstock.core.observed.accepted_spec import with_accepted_spec
+from penstock.core.observed.adapter_fetches import AdapterFetchPod
+from penstock.core.reconcile.adapter_fetches import FetchInputs, FetchPlan, plan_fetches
+from penstock.core.reconcile.adapter_state import FETCHING, FetchStep
+from penstock.core.spec.service import ADAPTER_FETCH, ROLE_LABEL, ServiceSpec
+from penstock.errors import AlreadyExists, Forbidden, NotFound, Rejected, Transient
+
+logger = logging.getLogger(__name__)
+
+# Pods that fetch at the same time for the adapters of one service: they share the bandwidth of its cache.
+MAX_FETCHES = 8
+# Pause after the API server refused a pod, in seconds: a quota or a policy may change.
+REFUSED_PAUSE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOutcome:
+    """The fetches of an adapter. step: of the version that the spec asks for; None if the cache has it."""
+
+    step: FetchStep | None
+    fetched: tuple[FetchedVersion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetches:
+    """The fetches of a pass. outcomes: of the adapters that have fetches."""
+
+    outcomes: Mapping[Key, FetchOutcome] = field(default_factory=dict)
+
+    def servable(self, adapter: StoredAdapter) -> StoredAdapter | None:
+        """The adapter with a version that engines find: until the spec's is fetched, the one that it has.
+
+        None: it has no other one.
+        """
+        fetch = self.outcomes.get(adapter.resource.key)
+        if fetch is None or fetch.step is None:
+            return adapter
+        return adapter.without_new_version()
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A pod that the API server refused. until_s: monotonic time of the next try."""
+
+    message: str
+    until_s: float
+
+
+class AdapterFetches:
+    """Plans the fetches of all adapters, and creates and deletes their pods in the background.
+
+    settings: of the operator, with the image of the program that fetches. Adapters in volumes, and those
+    whose versions are in the cache, cost a pass no more than a look at what their status records.
+    """
+
+    def __init__(self, kube: Kube, failures: Failures, settings: Settings) -> None:
+        self._kube = kube
+        self._failures = failures
+        self._settings = settings
+        self._plans: list[tuple[StoredAdapter, FetchPlan]] = []
+        self._refusals: dict[Key, _Refusal] = {}  # by adapter
+        self._writing: asyncio.Task[None] | None = None
+
+    def step(
+        self,
+        adapters: Sequence[StoredAdapter],
+        services: Mapping[Key, Object],
+        claims: Mapping[Key, str | None],
+        pods: Iterable[Object],
+    ) -> Fetches:
+        """Plan the fetches of the accepted adapters.
+
+        claims: of the caches, by service. pods: of all services and adapters.
+        """
+        self._plans = []
+        outcomes: dict[Key, FetchOutcome] = {}
+        of_owner = _by_owner(pods)
+        running = _count_running(adapters, of_owner)
+        specs: dict[Key, ServiceSpec | None] = {}
+        for each in adapters:
+            resource, own = each.resource, of_owner.get(each.resource.uid, ())
+            key = resource.service_key
+            if not own and _is_complete(each, claims.get(key)):
+                continue
+            if key not in specs:
+                specs[key] = self._spec_to_fetch_by(services[key])
+            with self._failures.isolate_errors("adapters", *resource.key):
+                plan = self._plan(each, specs[key], own, MAX_FETCHES - running[key])
+                running[key] += len(plan.create)
+                self._plans.append((each, plan))
+                fetched = bounded(plan.fetched, each.kept_revisions)
+                outcomes[resource.key] = FetchOutcome(plan.step, fetched)
+        keys = {each.resource.key for each, _ in self._plans}
+        self._refusals = {key: each for key, each in self._refusals.items() if key in keys}
+        return Fetches(outcomes)
+
+    def start_writes(self) -> None:
+        """Start to create and delete the pods of the last step.
+
+        Does nothing if the last writes have not ended: a slow API server must not delay the next pass.
+        """
+        if any(plan.create or plan.delete for _, plan in self._plans) and (
+            self._writing is None or self._writing.done()
+        ):
+            self._writing = asyncio.create_task(self._write(self._plans))
+
+    async def close(self) -> None:
+        """Cancel the writes that run, and wait for their end."""
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+
+    def _spec_to_fetch_by(self, service: Object) -> ServiceSpec | None:
+        """The spec whose template and cache pods may have; None if there is none.
+
+        Its template has been checked only if the operator accepted it.
+        """
+        spec = None if with_accepted_spec(service) is None else accepted_spec(service)
+        if spec is None or spec.model_cache_claim is None:
+            return None
+        return replace(spec, source_variables=self._settings.source_variables)
+
+    def _plan(
+        self,
+        adapter: StoredAdapter,
+        spec: ServiceSpec | None,
+        pods: Sequence[AdapterFetchPod],
+        num_free: int,
+    ) -> FetchPlan:
+        """Plan the fetches of one adapter. spec: of its service; None if pods cannot be made by it yet."""
+        resource = adapter.resource
+        if spec is None:
+            message = f"the fetch starts once the spec of {resource.service} is accepted"
+            return FetchPlan(dict(adapter.fetched), 0, FetchStep(FETCHING, message))
+        refusal = self._refusals.get(resource.key)
+        inputs = FetchInputs(
+            resource, adapter.needed, adapter.fetched, adapter.kept_revisions, spec, pods,
+            self._settings.engine_image, "" if refusal is None else refusal.message,
+        )  # fmt: skip
+        return plan_fetches(inputs, num_free, unix_time())
+
+    async def _write(self, plans: Sequence[tuple[StoredAdapter, FetchPlan]]) -> None:
+        for adapter, plan in plans:
+            key = adapter.resource.key
+            about_it = service_fields(adapter.resource.service_key, adapter=key[1])
+            with self._failures.isolate_errors("adapters", *key):
+                try:
+                    for each in plan.delete:
+                        await self._kube.delete(PODS, key[0], each.name, uid=each.uid)
+                    if "deletionTimestamp" not in adapter.body["metadata"]:
+                        await self._create(key, plan.create)
+                except NotFound:
+                    continue  # the namespace or the adapter is gone
+                except (Forbidden, Rejected) as error:
+                    self._refusals[key] = _Refusal(str(error), monotonic() + REFUSED_PAUSE_S)
+                    logger.warning("fetch of the adapter refused: %s", error, extra=about_it)
+                except Transient as error:
+                    logger.warning("fetch of the adapter not started: %s", error, extra=about_it)
+
+    async def _create(self, key: Key, pods: Iterable[Object]) -> None:
+        refusal = self._refusals.get(key)
+        if refusal is not None and monotonic() < refusal.until_s:
+            return
+        for pod in pods:
+            try:
+                await self._kube.create(PODS, key[0], pod, fieldManager=ADAPTERS_MANAGER)
+            except AlreadyExists:
+                continue  # the watch has not reported it yet
+        self._refusals.pop(key, None)
+
+
+def _by_owner(pods: Iterable[Object]) -> dict[str, list[AdapterFetchPod]]:
+    """The pods that fetch adapters, by the uid of the adapter."""
+    found: dict[str, list[AdapterFetchPod]] = {}
+    for body in pods:
+        if (body["metadata"].get("labels") or {}).get(ROLE_LABEL) == ADAPTER_FETCH:
+            each = AdapterFetchPod.of(body)
+            found.setdefault(each.pod.owner, []).append(each)
+    return found
+
+
+def _count_running(
+    adapters: Iterable[StoredAdapter], of_owner: Mapping[str, Sequence[AdapterFetchPod]]
+) -> Counter[Key]:
+    """Number of pods that have not ended, by service."""
+    running: Counter[Key] = Counter()
+    for each in adapters:
+        own = of_owner.get(each.resource.uid, ())
+        running[each.resource.service_key] += sum(not pod.is_over for pod in own)
+    return running
+
+
+def _is_complete(adapter: StoredAdapter, claim: str | None) -> bool:
+    """Whether all versions are where they have to be. claim: of the cache; None: unknown."""
+    found = (adapter.fetched.get(each.revision) for each in adapter.needed)
+    return all(each is not None and claim in (None, each.claim) for each in found)
