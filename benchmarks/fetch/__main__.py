@@ -20,7 +20,7 @@ from benchmarks.fetch.refusals import refusals
 from benchmarks.options import option_parser
 
 # Of the lower rate of curl and disk: the fetch also writes a journal, and flushes each part by itself.
-MIN_RATIO = 0.8
+MIN_RATIO = 0.7
 MIB = 1 << 20
 
 
