@@ -41,8 +41,10 @@ _ENGINES = """
 ## A policy for what engines connect to
 
 Penstock's engine reads models from volumes. With `spec.tracing` it connects to the collector of traces and to
-a DNS server, otherwise to nothing. A custom runtime may download models, and needs more for it. So Penstock
-leaves the egress of engines open. This policy closes it; add a rule for each host that they need:
+a DNS server, otherwise to nothing. The containers that fetch its model, before it starts, connect to the
+model's source and a DNS server, as the pod that checks the model does (role `preflight`). A custom runtime may
+download more. So Penstock leaves the egress of engines open. This policy closes it; add a rule for each host
+that they need:
 """
 
 
