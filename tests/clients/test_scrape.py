@@ -114,7 +114,8 @@ def test_progress_of_a_fetch(text, expected):
 
 
 async def test_a_container_that_hangs_has_no_progress():
-    async with hanging_engine() as (address, _):
+    async with hanging_engine() as (address, connections):
         scraper = Scraper(steady)
         assert await scraper.fetch_progress("default", "chat-0", address) is None
         await scraper.close()
+        await (await connections.get()).wait_closed()

@@ -130,8 +130,8 @@ FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
                 "False",
                 "Unschedulable",
                 '0/1 nodes are available: persistentvolumeclaim "nosuchclaim" not found; create the '
-                "claim, or name another one in spec.model.uri, spec.engine.speculative.model.uri or "
-                "spec.engine.lora.sources",
+                "claim, or name another one in spec.model.uri, spec.model.cache, "
+                "spec.engine.speculative.model.uri or spec.engine.lora.sources",
             ),
         ),
         (observed_with(preflight("Succeeded", PASSED)), ("True", "Fits", FITS)),
