@@ -101,7 +101,7 @@ async def end_fetch(stand: AdapterStand, uri: str) -> None:
 async def test_an_adapter_is_fetched_once_and_then_loaded_by_all_engines(
     stand: AdapterStand,
 ) -> None:
-    engines = [await stand.add_engine("chat-a"), await stand.add_engine("chat-b")]
+    engines = [await stand.add_engine(f"chat-{end}", cache="cache") for end in "ab"]
     await stand.create("sql", placement={"policy": "All"}, model={"uri": V1})
     await stand.until("sql", Resolved="Fetching", Reconciling="Fetching", Ready="Fetching")
     (pod,) = await pods(stand)
@@ -130,7 +130,7 @@ async def test_an_adapter_is_fetched_once_and_then_loaded_by_all_engines(
 async def test_the_version_that_serves_goes_on_until_the_next_one_is_fetched(
     stand: AdapterStand,
 ) -> None:
-    engine = await stand.add_engine("chat-a")
+    engine = await stand.add_engine("chat-a", cache="cache")
     await stand.create("sql", placement={"policy": "All"}, model={"uri": V1})
     await end_fetch(stand, V1)
     await stand.until("sql", Loaded="AllLoaded", RolledOut="Stable")
@@ -155,7 +155,7 @@ async def test_the_version_that_serves_goes_on_until_the_next_one_is_fetched(
 async def test_a_source_that_refuses_is_the_reason_until_the_spec_changes(
     stand: AdapterStand,
 ) -> None:
-    await stand.add_engine("chat-a")
+    await stand.add_engine("chat-a", cache="cache")
     await stand.create("sql", placement={"policy": "All"}, model={"uri": V1})
     (pod,) = await pods(stand)
     await report_end(stand, pod, 1, GATED)
@@ -175,7 +175,7 @@ async def test_a_source_that_refuses_is_the_reason_until_the_spec_changes(
 
 
 async def test_another_cache_gets_the_version_while_it_serves(stand: AdapterStand) -> None:
-    await stand.add_engine("chat-a")
+    await stand.add_engine("chat-a", cache="cache")
     await stand.create("sql", placement={"policy": "All"}, model={"uri": V1})
     await end_fetch(stand, V1)
     await stand.until("sql", Loaded="AllLoaded")
@@ -185,6 +185,25 @@ async def test_another_cache_gets_the_version_while_it_serves(stand: AdapterStan
     await end_fetch(stand, V1)
     status = await stand.until("sql", Ready="Ready", RolledOut="Stable")
     assert [each["claimName"] for each in status["fetchedVersions"]] == ["other"]
+
+
+async def test_a_version_waits_for_engines_that_mount_the_cache(stand: AdapterStand) -> None:
+    """An engine without it would refuse the version, which would be rejected."""
+    old = await stand.add_engine("chat-a")
+    await stand.create("sql", placement={"policy": "All"})
+    await stand.until("sql", Loaded="AllLoaded")
+    await stand.change("sql", model={"uri": V1})
+    await end_fetch(stand, V1)
+    await pods(stand, lambda found: found == [])
+    status = await stand.until("sql", RolledOut="Fetching", Ready="Ready")
+    (rolled_out,) = (each for each in status["conditions"] if each["type"] == "RolledOut")
+    assert "such as chat-a" in rolled_out["message"]
+    new = await stand.add_engine("chat-b", cache="cache")
+    await stand.until_true(lambda: engine_name("sql") in new.entries)
+    await stand.passes()
+    del stand.pods["chat-a"]
+    await stand.until_true(lambda: new.entries.keys() == {engine_name("sql", V1)})
+    assert ("load", engine_name("sql", V1)) not in old.calls
 
 
 async def test_an_adapter_of_a_service_without_a_cache_is_not_accepted(stand: AdapterStand) -> None:

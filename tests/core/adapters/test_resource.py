@@ -60,3 +60,11 @@ def test_placement(placement, expected):
 def test_engine_pods_that_take_adapters(settings, expected):
     pod = {"spec": serve_pod(service_spec(settings=settings), "penstock")}
     assert lora_engine(pod) == expected
+
+
+@pytest.mark.parametrize("model_uri", ["pvc://models", "hf://org/model"])
+def test_engine_pods_that_read_fetched_adapters(model_uri):
+    lora = {"engine.lora.maxAdapters": 8}
+    spec = service_spec(settings=lora, model_cache_claim="cache", model_uri=model_uri)
+    pod = {"spec": serve_pod(spec, "penstock")}
+    assert lora_engine(pod) == LoraEngine("Penstock", 8, "cache")

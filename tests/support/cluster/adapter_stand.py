@@ -32,6 +32,7 @@ from penstock.core.observed.name_claims import (
     service_claim,
 )
 from penstock.core.observed.name_index import NameIndex
+from penstock.core.runtimes.paths import ADAPTER_CACHE_MOUNT
 from penstock.core.spec.service import (
     ENGINE_PORT,
     REVISION_LABEL,
@@ -171,11 +172,18 @@ class AdapterStand:
             await asyncio.gather(self._running, return_exceptions=True)
             self.placer = None
 
-    async def add_engine(self, name: str, slots: int = 4, service: str = SERVICE) -> AdapterEngine:
-        """Start an engine of the service in a pod. Returns it."""
+    async def add_engine(
+        self, name: str, slots: int = 4, service: str = SERVICE, cache: str = ""
+    ) -> AdapterEngine:
+        """Start an engine of the service in a pod. Returns it. cache: claim that it reads adapters from."""
         host = "127." + ".".join(str(1 + secrets.randbelow(250)) for _ in range(3))
         engine = await self._stack.enter_async_context(adapter_engine(host, ENGINE_PORT))
         self.engines[name], self.pods[name] = engine, self._pod(name, host, slots, service)
+        if cache:
+            spec = self.pods[name]["spec"]
+            mount = {"name": "cache", "mountPath": ADAPTER_CACHE_MOUNT, "readOnly": True}
+            spec["containers"][0]["volumeMounts"] = [mount]
+            spec["volumes"] = [{"name": "cache", "persistentVolumeClaim": {"claimName": cache}}]
         return engine
 
     async def create(self, name: str, **spec: Any) -> Object:

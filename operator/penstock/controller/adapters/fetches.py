@@ -12,6 +12,7 @@ from penstock.clients.kubernetes.informer import Key
 from penstock.clients.kubernetes.resources import PODS
 from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.clients.machine.logs import service_fields
+from penstock.controller.adapters.lora_pods import LoraPod
 from penstock.controller.adapters.store import StoredAdapter
 from penstock.controller.process.failures import Failures
 from penstock.controller.process.field_managers import ADAPTERS_MANAGER
@@ -85,11 +86,13 @@ class AdapterFetches:
         adapters: Sequence[StoredAdapter],
         services: Mapping[Key, Object],
         claims: Mapping[Key, str | None],
+        engines: Mapping[Key, Sequence[LoraPod]],
         pods: Iterable[Object],
     ) -> Fetches:
         """Plan the fetches of the accepted adapters.
 
-        claims: of the caches, by service. pods: of all services and adapters.
+        claims: of the caches, by service. engines: that take adapters, by service. pods: of all services and
+        adapters.
         """
         self._plans = []
         outcomes: dict[Key, FetchOutcome] = {}
@@ -99,7 +102,12 @@ class AdapterFetches:
         for each in adapters:
             resource, own = each.resource, of_owner.get(each.resource.uid, ())
             key = resource.service_key
-            if not own and _is_complete(each, claims.get(key)):
+            claim = claims.get(key)
+            late = _wait_for_engines(each, claim, engines) if each.is_new else None
+            if not own and _is_complete(each, claim):
+                if late is not None:
+                    fetched = bounded(each.fetched, each.kept_revisions)
+                    outcomes[resource.key] = FetchOutcome(late, fetched)
                 continue
             if key not in specs:
                 specs[key] = self._spec_to_fetch_by(services[key])
@@ -108,7 +116,7 @@ class AdapterFetches:
                 running[key] += len(plan.create)
                 self._plans.append((each, plan))
                 fetched = bounded(plan.fetched, each.kept_revisions)
-                outcomes[resource.key] = FetchOutcome(plan.step, fetched)
+                outcomes[resource.key] = FetchOutcome(plan.step or late, fetched)
         keys = {each.resource.key for each, _ in self._plans}
         self._refusals = {key: each for key, each in self._refusals.items() if key in keys}
         return Fetches(outcomes)
@@ -207,6 +215,26 @@ def _count_running(
         own = of_owner.get(each.resource.uid, ())
         running[each.resource.service_key] += sum(not pod.is_over for pod in own)
     return running
+
+
+def _wait_for_engines(
+    adapter: StoredAdapter, claim: str | None, engines: Mapping[Key, Sequence[LoraPod]]
+) -> FetchStep | None:
+    """Why a new version that was fetched is not rolled out yet; None if all engines can read it.
+
+    One that cannot would refuse it, and the version would be rejected. claim: of the service's cache.
+    """
+    own = (adapter.body.get("status") or {}).get("dedicatedService")
+    keys = [adapter.resource.service_key, *([(adapter.resource.namespace, own)] if own else [])]
+    found = [each for key in keys for each in engines.get(key, ())]
+    unable = [each.name for each in found if each.engine.cache_claim != claim]
+    if not unable:
+        return None
+    message = (
+        f"engines do not mount the claim {claim} yet, such as {unable[0]}: a rollout of their service "
+        "replaces them"
+    )
+    return FetchStep(FETCHING, message)
 
 
 def _is_complete(adapter: StoredAdapter, claim: str | None) -> bool:

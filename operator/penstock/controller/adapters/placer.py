@@ -142,7 +142,7 @@ class AdapterPlacer:
         found = self._refusals.find(adapters, services, pods, routes, self._sources.names())
         refusals = found.of_adapters
         accepted = [each for each in adapters if refusals[each.resource.key] is None]
-        fetches = self._fetches.step(accepted, services, found.claims, children[1])
+        fetches = self._fetches.step(accepted, services, found.claims, pods, children[1])
         able = [each for each in map(fetches.servable, accepted) if each is not None]
         pools = self._pools.step(adapters, refusals, services, pods, listed)
         rollouts = self._roll_out(able, found.of_specs, services, pools, pods, listed)

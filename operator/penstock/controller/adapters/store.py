@@ -37,6 +37,7 @@ class StoredAdapter:
     errors: Mapping[str, LoadError]  # its failed loads by pod, by the status
     needed: tuple[AdapterVersion, ...]  # versions whose files have to be in the cache
     fetched: Fetched  # those that the status records
+    is_new: bool  # whether the version of the spec is fetched, and neither serves nor is rolled out
     demand: ShownDemand | None = None  # as the status shows it; None until gateways have been asked
 
     @property
@@ -120,5 +121,7 @@ def _read(body: Object, last: StoredAdapter | None) -> StoredAdapter:
         stored_errors(status, version.revision),
         needed_versions(resource.version, status),
         fetched_versions(status),
+        resource.version.is_fetched
+        and version_to_hold(resource.version, status) != resource.version,
         last.demand if last is not None and is_same else None,
     )

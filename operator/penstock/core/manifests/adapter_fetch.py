@@ -31,8 +31,8 @@ from penstock.core.spec.service import (
     ServiceSpec,
 )
 
-# A fetch has a few parts of files in memory. Both limits are set, as a quota may count them and then refuses
-# pods without.
+# A fetch from the hub has 80 MiB in memory; one from an object store may have 8 parts of 16 MiB besides. Both
+# limits are set, as a quota may count them and then refuses pods without.
 RESOURCES: Object = {
     "requests": {"cpu": "100m", "memory": "512Mi"},
     "limits": {"cpu": "1", "memory": "512Mi"},

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.core.runtimes import vllm
+from penstock.core.runtimes.paths import ADAPTER_CACHE_MOUNT
 from penstock.core.spec.service import ENGINE_CONTAINER, Object
 
 LoraRuntime = Literal["Penstock", "VLLM"]
@@ -22,10 +23,15 @@ MAX_DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class LoraEngine:
-    """An engine that takes adapters. slots: most adapters in its memory at once."""
+    """An engine that takes adapters.
+
+    slots: most adapters in its memory at once. cache_claim: of the cache that it reads fetched adapters from;
+    empty: it reads none.
+    """
 
     runtime: LoraRuntime
     slots: int
+    cache_claim: str = ""
 
     @property
     def loads_at_once(self) -> int:
@@ -45,4 +51,13 @@ def lora_engine(pod: Object) -> LoraEngine | None:
     if not slots:
         return None
     is_vllm = engine.get("command") == list(vllm.RUNTIME.command)
-    return LoraEngine("VLLM" if is_vllm else "Penstock", slots)
+    return LoraEngine("VLLM" if is_vllm else "Penstock", slots, _cache_claim(pod, engine))
+
+
+def _cache_claim(pod: Object, engine: Object) -> str:
+    """The claim that is mounted where fetched adapters are; empty if none is. engine: the container."""
+    mounts = engine.get("volumeMounts") or ()
+    names = {each["name"] for each in mounts if each.get("mountPath") == ADAPTER_CACHE_MOUNT}
+    volumes = (each for each in pod["spec"].get("volumes") or () if each["name"] in names)
+    claims = (each.get("persistentVolumeClaim") or {} for each in volumes)
+    return next((str(each["claimName"]) for each in claims if "claimName" in each), "")
