@@ -10,9 +10,10 @@ from tests.support.cluster.adapter_stand import AdapterStand, adapter_stand, eng
 
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.informer import Informer
-from penstock.clients.kubernetes.resources import LORA_ADAPTERS, PODS
-from penstock.controller.adapters import fetches
+from penstock.clients.kubernetes.resources import EVENTS, LORA_ADAPTERS, PODS
+from penstock.controller.adapters import fetch_mounts, fetches
 from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.observed import mount_failures
 from penstock.core.spec.service import ADAPTER_FETCH, ROLE_LABEL
 
 pytestmark = pytest.mark.cluster
@@ -49,12 +50,12 @@ async def stand(kube: Kube, namespace: str) -> AsyncIterator[AdapterStand]:
         watching.cancel()
 
 
-def set_service(stand: AdapterStand, **model: Any) -> None:
-    """Give the service a model with these fields, and an accepted spec."""
+def set_service(stand: AdapterStand, template: Object | None = None, **model: Any) -> None:
+    """Give the service a model with these fields and a template, and an accepted spec."""
     accepted = {
         "type": "SpecValid", "status": "True", "reason": "Valid", "message": "", "observedGeneration": 1,
     }  # fmt: skip
-    body = stand.service(model={"uri": "pvc://models", **model})
+    body = stand.service(model={"uri": "pvc://models", **model}, template=template or {})
     stand.services = {stand.key: body | {"status": {"conditions": [accepted]}}}
 
 
@@ -226,6 +227,42 @@ async def test_pods_are_made_only_by_a_spec_that_the_operator_has_accepted(
     assert await pods(stand, lambda _: True) == []
     stand.services = {stand.key: body}
     await pods(stand)
+
+
+async def test_a_secret_that_cannot_be_mounted_is_named(
+    stand: AdapterStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (mount_failures, fetch_mounts):
+        monkeypatch.setattr(module, "EVENTS_AFTER_S", 0.0)
+    template = {"spec": {"schedulerName": "none"}}  # nobody else writes the pod's status
+    set_service(stand, template, cache=CACHE)
+    await stand.create("sql", model={"uri": V1, "secretRef": {"name": "hub"}})
+    (pod,) = await pods(stand)
+    metadata = pod["metadata"]
+    scheduled = {"type": "PodScheduled", "status": "True"}
+    waiting = {
+        "name": "engine", "image": "engine:1", "imageID": "", "ready": False, "restartCount": 0,
+        "state": {"waiting": {"reason": "ContainerCreating"}},
+    }  # fmt: skip
+    patch = {"status": {"conditions": [scheduled], "containerStatuses": [waiting]}}
+    await stand.kube.merge(
+        PODS, stand.namespace, metadata["name"], patch, manager="kubelet", sub="status"
+    )
+    about = {"kind": "Pod", "uid": metadata["uid"], "namespace": stand.namespace}
+    event = {
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "mount"}, "type": "Warning",
+        "involvedObject": {"name": metadata["name"], **about}, "reason": "FailedMount",
+        "message": 'secret "hub" not found', "lastTimestamp": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    await stand.kube.create(EVENTS, stand.namespace, event)
+    for _ in range(300):
+        status = (await stand.get("sql")).get("status", {})
+        messages = {each["message"] for each in status.get("conditions", [])}
+        if any("FailedMount" in each for each in messages):
+            break
+        await asyncio.sleep(0.05)
+    await stand.until("sql", Resolved="Fetching", Stalled="NotStalled")
+    assert any('FailedMount: secret "hub" not found' in each for each in messages), messages
 
 
 async def test_few_adapters_are_fetched_at_the_same_time(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from penstock.api.conversion.past_specs import accepted_spec
@@ -12,6 +13,7 @@ from penstock.clients.kubernetes.informer import Key
 from penstock.clients.kubernetes.resources import PODS
 from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.clients.machine.logs import service_fields
+from penstock.controller.adapters.fetch_mounts import FetchMounts
 from penstock.controller.adapters.lora_pods import LoraPod
 from penstock.controller.adapters.store import StoredAdapter
 from penstock.controller.process.failures import Failures
@@ -77,6 +79,7 @@ class AdapterFetches:
         self._kube = kube
         self._failures = failures
         self._settings = settings
+        self._mounts = FetchMounts(kube)
         self._plans: list[tuple[StoredAdapter, FetchPlan]] = []
         self._refusals: dict[Key, _Refusal] = {}  # by adapter
         self._writing: asyncio.Task[None] | None = None
@@ -95,6 +98,7 @@ class AdapterFetches:
         adapters.
         """
         self._plans = []
+        self._mounts.start_pass()
         outcomes: dict[Key, FetchOutcome] = {}
         of_owner = _by_owner(pods)
         running = _count_running(adapters, of_owner)
@@ -112,6 +116,7 @@ class AdapterFetches:
             if key not in specs:
                 specs[key] = self._spec_to_fetch_by(services[key])
             with self._failures.isolate_errors("adapters", *resource.key):
+                own = self._mounts.explain(resource.namespace, own)
                 plan = self._plan(each, specs[key], own, MAX_FETCHES - running[key])
                 running[key] += len(plan.create)
                 self._plans.append((each, plan))
@@ -122,13 +127,14 @@ class AdapterFetches:
         return Fetches(outcomes)
 
     def start_writes(self) -> None:
-        """Start to create and delete the pods of the last step.
+        """Start to create and delete the pods of the last step, and to read why others do not start.
 
         Does nothing if the last writes have not ended: a slow API server must not delay the next pass.
         """
-        if any(plan.create or plan.delete for _, plan in self._plans) and (
-            self._writing is None or self._writing.done()
-        ):
+        is_needed = (
+            any(plan.create or plan.delete for _, plan in self._plans) or self._mounts.is_due
+        )
+        if is_needed and (self._writing is None or self._writing.done()):
             self._writing = asyncio.create_task(self._write(self._plans))
 
     async def close(self) -> None:
@@ -167,6 +173,9 @@ class AdapterFetches:
         return plan_fetches(inputs, num_free, unix_time())
 
     async def _write(self, plans: Sequence[tuple[StoredAdapter, FetchPlan]]) -> None:
+        if self._mounts.is_due:
+            with self._failures.isolate_errors("adapters"), suppress(Forbidden, Transient):
+                await self._mounts.read()
         for adapter, plan in plans:
             key = adapter.resource.key
             about_it = service_fields(adapter.resource.service_key, adapter=key[1])
