@@ -42,9 +42,9 @@ _ENGINES = """
 
 Penstock's engine reads models from volumes. With `spec.tracing` it connects to the collector of traces and to
 a DNS server, otherwise to nothing. The containers that fetch its model, before it starts, connect to the
-source of the model and to a DNS server, and so does the pod that checks the model (role `preflight`). A
-custom runtime may download more. So Penstock leaves the egress of engines open. This policy closes it; add a
-rule for each host that they need:
+source of the model and to a DNS server, and so do the pods that check the model (role `preflight`) and fetch
+adapters (`adapter-fetch`). A custom runtime may download more. So Penstock leaves the egress of engines open.
+This policy closes it; add a rule for each host that they need:
 """
 
 
