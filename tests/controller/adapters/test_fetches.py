@@ -265,6 +265,25 @@ async def test_a_secret_that_cannot_be_mounted_is_named(
     assert any('FailedMount: secret "hub" not found' in each for each in messages), messages
 
 
+async def test_a_pod_that_the_api_server_refuses_is_tried_again(
+    stand: AdapterStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetches, "REFUSED_PAUSE_S", 1.0)
+    set_service(stand, {"spec": {"priorityClassName": "nosuch"}}, cache=CACHE)
+    await stand.create("sql", model={"uri": V1})
+    messages: set[str] = set()
+    for _ in range(300):
+        status = (await stand.get("sql")).get("status", {})
+        messages = {each["message"] for each in status.get("conditions", [])}
+        if any("the API server refuses its pod" in each for each in messages):
+            break
+        await asyncio.sleep(0.05)
+    assert any("nosuch" in each for each in messages), messages
+    set_service(stand, cache=CACHE)
+    await end_fetch(stand, V1)
+    await stand.until("sql", Resolved="NotRead")
+
+
 async def test_few_adapters_are_fetched_at_the_same_time(
     stand: AdapterStand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,8 +63,9 @@ def test_engine_pods_that_take_adapters(settings, expected):
 
 
 @pytest.mark.parametrize("model_uri", ["pvc://models", "hf://org/model"])
-def test_engine_pods_that_read_fetched_adapters(model_uri):
-    lora = {"engine.lora.maxAdapters": 8}
+@pytest.mark.parametrize("runtime", ["Penstock", "VLLM"])
+def test_engine_pods_that_read_fetched_adapters(runtime, model_uri):
+    lora = {"engine.lora.maxAdapters": 8, "runtime.type": runtime}
     spec = service_spec(settings=lora, model_cache_claim="cache", model_uri=model_uri)
     pod = {"spec": serve_pod(spec, "penstock")}
-    assert lora_engine(pod) == LoraEngine("Penstock", 8, "cache")
+    assert lora_engine(pod) == LoraEngine(runtime, 8, "cache")

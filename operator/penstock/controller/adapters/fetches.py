@@ -221,8 +221,8 @@ def _count_running(
     """Number of pods that have not ended, by service."""
     running: Counter[Key] = Counter()
     for each in adapters:
-        own = of_owner.get(each.resource.uid, ())
-        running[each.resource.service_key] += sum(not pod.is_over for pod in own)
+        if own := of_owner.get(each.resource.uid):
+            running[each.resource.service_key] += sum(not pod.is_over for pod in own)
     return running
 
 
@@ -231,8 +231,11 @@ def _wait_for_engines(
 ) -> FetchStep | None:
     """Why a new version that was fetched is not rolled out yet; None if all engines can read it.
 
-    One that cannot would refuse it, and the version would be rejected. claim: of the service's cache.
+    One that cannot would refuse it, and the version would be rejected. claim: of the service's cache; None:
+    unknown, and engines decide.
     """
+    if claim is None:
+        return None
     own = (adapter.body.get("status") or {}).get("dedicatedService")
     keys = [adapter.resource.service_key, *([(adapter.resource.namespace, own)] if own else [])]
     found = [each for key in keys for each in engines.get(key, ())]
