@@ -201,16 +201,6 @@ def test_a_folder_with_files_is_left_alone(hub: HubServer, tmp_path: Path) -> No
     assert (tmp_path / "model.safetensors").read_bytes() == before
 
 
-def test_nothing_is_asked_offline(
-    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub.add(NAME, model_files())
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(FetchError, match="Offline"):
-        fetch_headers(f"hf://{NAME}", tmp_path, QUICK)
-    assert hub.requests == []
-
-
 @pytest.mark.parametrize("has_ranges", [True, False])
 def test_a_list_of_a_web_server_is_read_with_and_without_ranges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_ranges: bool

@@ -113,6 +113,19 @@ def test_a_source_that_fails_is_the_verdict(
     )  # fmt: skip
 
 
+def test_nothing_is_asked_offline(hub: HubServer, tmp_path: Path) -> None:
+    """The cache, which the check does not have, may have the model."""
+    hub.add(NAME, model_files())
+    flags = (tmp_path / "m", "--headers", f"{tmp_path}/m=hf://{NAME}")
+    code, verdict = check(hub, *flags, HF_HUB_OFFLINE="1")
+    assert (code, verdict["ok"], verdict["reason"]) == (0, True, "Found")
+    assert "HF_HUB_OFFLINE" in verdict["message"]
+    assert "sources" not in verdict
+    assert hub.requests == []
+    code, verdict = check(hub, flags[0], "--headers", f"{tmp_path}/m=hf://one", HF_HUB_OFFLINE="1")
+    assert (code, verdict["reason"]) == (1, "BadSource")
+
+
 def test_an_archive_is_found_and_not_read(hub: HubServer, tmp_path: Path) -> None:
     context, authority = loopback_certificate(tmp_path)
     packed = tar_of(model_files())

@@ -227,6 +227,19 @@ def test_a_manifest_has_to_have_the_digest_that_was_asked_for(fetch: Fetch) -> N
             fetch(f"oci://{host}/m:html")
 
 
+@pytest.mark.parametrize(
+    "digest", ["./" * 10 + "../" * 14 + "ab", "A" * 64, "a" * 63, "../git-sha1/" + "a" * 52]
+)
+def test_the_digest_of_a_layer_is_no_path(fetch: Fetch, tmp_path: Path, digest: str) -> None:
+    """Blobs are stored by it: a path would lead to files of others, which an eviction removes."""
+    with FileServer() as server:
+        layer = {"digest": f"sha256:{digest}", "size": 1, "annotations": {TITLE: "config.json"}}
+        body = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "layers": [layer]}).encode()
+        server.contents["/v2/m/manifests/v1"] = body
+        with pytest.raises(FetchError, match="UnexpectedAnswer"):
+            fetch(f"oci://{server.url.removeprefix('http://')}/m:v1")
+
+
 def test_damaged_weights_of_a_registry_are_not_marked(fetch: Fetch, tmp_path: Path) -> None:
     with FileServer() as server:
         host = server.url.removeprefix("http://")

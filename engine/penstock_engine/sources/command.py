@@ -51,6 +51,14 @@ def fetch(
             min=1, help="Size of the cache in bytes, kept by eviction. Default: its volume's."
         ),
     ] = None,
+    hold_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=3600,
+            help="Seconds after the fetch in which the model stays in --cache, until `hold` begins.",
+        ),
+    ] = DEFAULT_LIMITS.hold_s,
     deadline_seconds: Annotated[
         float, typer.Option(min=1, help="Seconds after which the fetch gives up.")
     ] = DEFAULT_LIMITS.deadline_s,
@@ -77,7 +85,10 @@ def fetch(
 ) -> None:
     """Fetch a model into a folder, and print the result as JSON. Exit code 75: it may work later."""
     limits = FetchLimits(
-        deadline_s=deadline_seconds, num_connections=connections, cache_bytes=cache_limit_bytes
+        deadline_s=deadline_seconds,
+        num_connections=connections,
+        cache_bytes=cache_limit_bytes,
+        hold_s=hold_seconds,
     )
     address = None if port is None else (host, port)
     report = run_fetch(uri, into, cache, limits, credentials, address)

@@ -20,7 +20,13 @@ from penstock_engine.sources.protocols.source import Source
 from penstock_engine.sources.resolution import check_pin, is_offline, parse_source
 from penstock_engine.sources.selection import select
 from penstock_engine.sources.storage.cleaning import make_room
-from penstock_engine.sources.storage.lease import POLL_S, Lease, acquire, try_acquire
+from penstock_engine.sources.storage.lease import (
+    POLL_S,
+    Lease,
+    acquire,
+    leave_lease,
+    try_acquire,
+)
 from penstock_engine.sources.storage.model_folder import (
     Manifest,
     ModelFile,
@@ -66,6 +72,8 @@ def fetch_model(
             if read_manifest(into) != manifest:
                 link_files(into, manifest.files, names)
                 write_manifest(into, manifest)
+            if cache is not None and limits.hold_s:
+                fetch.hold_for(limits.hold_s)
     except OSError as error:
         raise write_failed(error) from error
     return FetchResult(
@@ -134,6 +142,10 @@ class _Fetch:
         """Keep a model from being evicted while its lease is held."""
         self.folder = self._store.model_path(resolved)
         return acquire(self._store.new_use_path(self.folder), self._wait)
+
+    def hold_for(self, time_s: float) -> None:
+        """Keep the model from being evicted for so long after this fetch. Raises OSError."""
+        leave_lease(self._store.new_use_path(self.folder), time_s)
 
     def _wait(self) -> None:
         self._deadline.sleep(POLL_S)

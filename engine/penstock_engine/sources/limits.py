@@ -27,4 +27,7 @@ class FetchLimits:
     max_model_bytes: int = 8 << 40  # 8 TiB
     spare_bytes: int = 64 * MIB  # that have to stay free on the volume
     max_expansion: float = 20.0  # x the bytes of an archive; weights shrink by a third at most
+    hold_s: float = (
+        0.0  # after a fetch, in which the model stays in the cache for what serves it to start
+    )
     cache_bytes: int | None = None  # limit of a cache; None: the volume is

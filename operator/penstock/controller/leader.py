@@ -39,6 +39,7 @@ from penstock.controller.scaling.scale_targets import ScaleTarget, scale_targets
 from penstock.controller.scaling.scaler import Scaler
 from penstock.controller.scaling.wake_watch import WakeWatch
 from penstock.controller.services.engine_policies import EnginePolicies
+from penstock.controller.services.fetch_progress import FetchProgressReader
 from penstock.controller.services.metrics import ServiceMetrics
 from penstock.controller.services.queue import WorkQueue
 from penstock.controller.services.reconciler import Reconciler
@@ -70,7 +71,9 @@ class Leader:
         self._failures, self._operator_metrics = endpoints.failures, endpoints.metrics
         self._stop = stop
         self._services: dict[Key, Object] = {}
-        self._queue = WorkQueue(self._reconcile, endpoints.failures, endpoints.metrics)
+        self._queue = WorkQueue(
+            lambda key: self._reconciler.reconcile(key), endpoints.failures, endpoints.metrics
+        )
         self._names = ModelNames(is_listed=self._is_listed, affected=self._queue.add)
         self._watches = Watches(
             kube,
@@ -80,6 +83,7 @@ class Leader:
             endpoints.metrics.count_watch_restart,
         )
         self._scraper = Scraper(steady)
+        self._progress = FetchProgressReader(self._scraper, self._queue.add_routine, self._failures)
         self._engine_adapters = EngineAdapters(lambda: kube.may_write)
         self._observer = self._make_observer()
         self._metrics = self._make_metrics()
@@ -107,14 +111,12 @@ class Leader:
         try:
             async with asyncio.TaskGroup() as group:
                 self._watches.start(group)
-                group.create_task(self._scaler.run())
-                group.create_task(self._wake_watch.run())
-                group.create_task(self._judge.run())
-                group.create_task(self._route_statuses.run())
-                group.create_task(self._engine_policies.run())
-                group.create_task(self._adapter_placer.run())
-                group.create_task(self._resync())
-                group.create_task(self._metrics.run())
+                for loop in (
+                    self._scaler.run(), self._wake_watch.run(), self._judge.run(),
+                    self._route_statuses.run(), self._engine_policies.run(), self._adapter_placer.run(),
+                    self._progress.run(lambda: self._services), self._resync(), self._metrics.run(),
+                ):  # fmt: skip
+                    group.create_task(loop)
                 ours = asyncio.all_tasks()
                 watch = await kopf_watch.start(
                     self._configuration, self._settings.watch_namespace, self._service_changed
@@ -126,9 +128,6 @@ class Leader:
             self._metrics.is_leading = False
             await self._scraper.close()
             await self._engine_adapters.close()
-
-    async def _reconcile(self, key: Key) -> float | None:
-        return await self._reconciler.reconcile(key)
 
     async def _resync(self) -> None:
         while True:
@@ -235,7 +234,7 @@ class Leader:
             judgement=self._judge.judgement,
             applied_generations=self._observer.applied_generations,
             engine_readings=self._observer.engine_readings,
-            fetch_progress=self._scraper.fetch_progress,
+            with_progress=self._progress.with_progress,
             gateway_url=gateway_url(self._settings.namespace),
             gone=self._service_gone,
             limits=self._settings.limits,

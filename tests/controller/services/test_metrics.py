@@ -286,3 +286,28 @@ def test_each_fetch_of_a_model_is_counted_once():
     del world.services[KEY]
     world.metrics.observe_fetches()
     assert value(world, specs.FETCHED_BYTES) is None
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"downloaded_bytes": 10**4000}, {"downloaded_bytes": float("inf")}, {"seconds": "x"},
+        {"seconds": None}, {"seconds": -5}, {"seconds": float("nan")}, {"num_cache_hits": True},
+        {"total_bytes": [1]},
+    ],
+)  # fmt: skip
+def test_a_forged_report_counts_as_one_without_numbers(forged):
+    """Containers write them: they must not break the series of others."""
+    world = World()
+    world.pods[0]["status"]["initContainerStatuses"] = [ended_fetch(0, DONE | forged)]
+    world.pods[1]["status"]["initContainerStatuses"] = [ended_fetch(0, DONE)]
+    world.metrics.observe_fetches()
+    assert value(world, specs.FETCHES, "Fetched") == 2
+    assert value(world, specs.FETCHED_BYTES) == 30
+
+
+def test_a_success_has_an_exit_code_of_zero():
+    world = World()
+    world.pods[0]["status"]["initContainerStatuses"] = [ended_fetch(1, DONE)]
+    world.metrics.observe_fetches()
+    assert value(world, specs.FETCHES, "Fetched") is None

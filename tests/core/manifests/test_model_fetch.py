@@ -124,7 +124,8 @@ def test_a_cache_is_written_by_fetches_and_held_while_the_pod_lives() -> None:
     pod = serve(spec)
     engine, holder = pod["containers"]
     for each in pod["initContainers"]:
-        assert {"--cache=/model-cache", f"--cache-limit-bytes={1 << 40}"} <= set(each["args"])
+        flags = {"--cache=/model-cache", f"--cache-limit-bytes={1 << 40}", "--hold-seconds=1800"}
+        assert flags <= set(each["args"])
         assert mounts(each)["model-cache"] == ("/model-cache", False)
     assert mounts(engine)["model-cache"] == ("/model-cache", True)
     assert (holder["name"], holder["args"]) == (

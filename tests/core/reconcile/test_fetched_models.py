@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.core.reconcile.one_revision import NOW_S, observed_in, pod
 from tests.core.reconcile.one_revision import preflight as preflight_of
 from tests.support.specs.service_spec import SMALL, service_spec
@@ -149,3 +150,35 @@ def test_a_fetch_that_failed_is_the_trouble_of_the_workload() -> None:
         fetches=PodFetches(failure=("NoSpace", "the volume is full"), is_refused=True, restarts=1),
     )
     assert condition(engines(broken), "WorkloadReady") == ("False", "NoSpace", "the volume is full")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[]", "null", "1", '"x"', '{"ok": false, "reason": [1], "message": "m"}',
+        '{"ok": false, "reason": "R", "message": {}, "remedies": {}}',
+    ],
+)  # fmt: skip
+def test_a_verdict_that_no_engine_writes_is_a_failure(said: str) -> None:
+    """The pod's container may be anybody's."""
+    state = observed(preflight(said, "Failed"))
+    status, reason, message = condition(state, "ModelReady")
+    assert (status, reason) == ("False", "PreflightFailed")
+    assert message == said
+
+
+@pytest.mark.parametrize(
+    ("resolved_uri", "total_bytes"),
+    [
+        (RESOLVED, -1), (RESOLVED, 10**400), (RESOLVED, float("inf")), (RESOLVED, "1"), (URI, 1),
+        ("--port=1", 1), ("file:///etc", 1), (f"oci://a/b@sha256:{'a' * 64}", 1), (None, 1),
+    ],
+)  # fmt: skip
+def test_only_a_revision_of_the_source_is_recorded(resolved_uri: Any, total_bytes: Any) -> None:
+    source = {"uri": URI, "resolved_uri": resolved_uri, "total_bytes": total_bytes}
+    said = {"ok": True, "reason": "Found", "message": "there", "sources": [source]}
+    made = planned(observed(preflight(json.dumps(said))))
+    uris = [
+        uris_of(body["spec"]["template"]) for body in made.apply if body["kind"] == "Deployment"
+    ]
+    assert uris == [{"fetch-model": URI}]

@@ -18,7 +18,7 @@ from penstock_engine.sources.progress import Progress
 from penstock_engine.sources.protocols.opening import open_source
 from penstock_engine.sources.protocols.source import Source
 from penstock_engine.sources.ranges import read_range
-from penstock_engine.sources.resolution import check_pin, is_offline, parse_source
+from penstock_engine.sources.resolution import check_pin, parse_source
 from penstock_engine.sources.selection import select
 from penstock_engine.sources.storage.partial_file import PartialFile
 from penstock_engine.sources.weights_check import MAX_HEADER_BYTES, check_weights
@@ -50,11 +50,6 @@ def fetch_headers(uri: str, folder: Path, limits: FetchLimits) -> SourceHeaders:
     Files with weights have their true size, and nothing behind their header.
     """
     source = parse_source(uri)
-    if is_offline():
-        raise FetchError(
-            "Offline",
-            "HF_HUB_OFFLINE is set, so the source cannot be asked: unset it for the check",
-        )
     deadline = Deadline(limits)
     try:
         _check_empty(folder)

@@ -9,8 +9,12 @@ from penstock_engine.sources.credentials import apply_credentials
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.report import failure, say
+from penstock_engine.sources.resolution import is_offline, parse_source
 
 IN_ARCHIVE = "the model is in an archive: it is checked when it is fetched"
+OFFLINE = (
+    "HF_HUB_OFFLINE is set, so no source is asked: the model is checked when the cache gives it"
+)
 
 
 @dataclass(slots=True)
@@ -41,6 +45,10 @@ def report_sources(
     report, uri, in_archive = SourcesReport(), folders[0][1], False
     try:
         apply_credentials(credentials, say)
+        if is_offline():
+            for _, uri in folders:
+                parse_source(uri)
+            return SourcesReport(verdict={"ok": True, "reason": "Found", "message": OFFLINE})
         for folder, uri in folders:
             found = fetch_headers(uri, folder, limits)
             in_archive = in_archive or found.is_archive

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from penstock_engine.contract.model_source import ModelSource
+from penstock_engine.contract.model_source import COMMIT, ModelSource
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.listing import Digest, Listing, SourceFile
@@ -39,6 +39,11 @@ class Hub:
         """List the files of the commit that the revision means now. Raises FetchError."""
         info = self._model_info()
         commit = str(info.sha)
+        if not COMMIT.fullmatch(commit):
+            raise FetchError(
+                "UnexpectedAnswer",
+                "the hub tells no commit of the revision: use a mirror that does",
+            )
         files = tuple(
             file for each in info.siblings or [] if (file := self._file(each, commit)) is not None
         )

@@ -7,6 +7,7 @@ the image for uploads and signatures.
 import hashlib
 import json
 import platform
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -157,8 +158,8 @@ def _choose(index: Mapping[str, Any]) -> str:
 def _layer(layer: Mapping[str, Any], url: str) -> tuple[SourceFile, bool]:
     """A layer as a file, and whether it is an archive. Raises LookupError, TypeError, ValueError."""
     algorithm, _, hexadecimal = str(layer["digest"]).partition(":")
-    if algorithm != "sha256" or len(hexadecimal) != 64:
-        raise ValueError("a digest of another algorithm")
+    if algorithm != "sha256" or not re.fullmatch("[0-9a-f]{64}", hexadecimal):
+        raise ValueError("a digest of another algorithm, or none")
     annotations = layer.get("annotations") or {}
     media_type = str(layer.get("mediaType", ""))
     name = annotations.get(MODEL_FILE) or annotations.get(TITLE)

@@ -62,7 +62,7 @@ def _no_room(needed_bytes: int, free_bytes: int, limits: FetchLimits) -> FetchEr
 def used_bytes(store: Store) -> int:
     """Bytes of all blobs and downloads."""
     total = 0
-    for path in [*store.blob_path("").rglob("*"), *(store.root / "partial").rglob("*")]:
+    for path in [*store.blobs.rglob("*"), *(store.root / "partial").rglob("*")]:
         with suppress(FileNotFoundError):
             status = path.stat()
             total += min(status.st_size, status.st_blocks * 512) if path.is_file() else 0
@@ -97,7 +97,7 @@ def _remove_abandoned(store: Store) -> int:
             shutil.rmtree(folder, ignore_errors=True)
     kept = {store.blob_path(blob) for model in _models(store) for blob in model.blobs}
     held = {path.name for path in (store.root / "locks").glob("[!.]*") if is_held(path)}
-    found = [*(store.root / "partial").glob("*"), *store.blob_path("").glob("*/*")]
+    found = [*(store.root / "partial").glob("*"), *store.blobs.glob("*/*")]
     freed = 0
     for path in found:
         name = path.name.partition(".partial")[0]

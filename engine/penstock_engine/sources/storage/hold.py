@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from penstock_engine.contract.model_source import parse_model_source
@@ -27,7 +27,7 @@ class HoldError(Exception):
 
 
 def hold(folders: Sequence[Path], cache: Path, ended: threading.Event, look_s: float) -> None:
-    """Hold the models that folders have, until an event. Raises HoldError, OSError.
+    """Hold the models that folders have, until an event. Raises HoldError if one has none, OSError.
 
     look_s: seconds between looks at whether they are still whole.
     """
@@ -42,7 +42,8 @@ def hold(folders: Sequence[Path], cache: Path, ended: threading.Event, look_s: f
             model.take()
         while not ended.wait(look_s):
             for model in models:
-                model.check()
+                with suppress(OSError):  # of a network file system, for a moment
+                    model.check()
 
 
 class _HeldModel:
@@ -51,6 +52,7 @@ class _HeldModel:
     def __init__(self, folder: Path, store: Store) -> None:
         self._folder, self._store = folder, store
         self._manifest = self._read()
+        self._is_whole = True
         self._lease: Lease | None = None
 
     def _read(self) -> Manifest:
@@ -60,17 +62,23 @@ class _HeldModel:
         return manifest
 
     def take(self) -> None:
-        """Take the lease. Raises HoldError if the model was evicted before, OSError."""
+        """Take the lease. Raises OSError."""
         model = self._store.model_path(parse_model_source(self._manifest.resolved_uri))
         self._lease = acquire(
             self._store.new_use_path(model), lambda: time.sleep(POLL_S), outlives_holder=True
         )
-        self.check()
 
     def check(self) -> None:
-        """Raise HoldError if the folder has no longer the model; take a lease anew that was removed."""
-        if self._read() != self._manifest:
-            raise HoldError(f"{self._folder} has another model now: start again to hold that one")
+        """Say if the folder has no longer the model, and take a lease anew that was removed. Raises OSError.
+
+        The engine has read its model already and goes on: the end of this process would take it out of
+        service. A network file system may also fail for a moment.
+        """
+        is_whole = read_manifest(self._folder) == self._manifest
+        if is_whole != self._is_whole:
+            self._is_whole = is_whole
+            state = "has its model again" if is_whole else "has no longer its model"
+            print(f"penstock-engine hold: {self._folder} {state}", file=sys.stderr, flush=True)
         if self._lease is not None and self._lease.is_lost:
             self.release()
             self.take()

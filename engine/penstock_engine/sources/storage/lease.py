@@ -25,6 +25,7 @@ from typing import Any
 
 RENEWAL_S = 5.0  # between renewals; attribute caches of NFS are 3 s old or more
 EXPIRY_S = 30.0  # since the last renewal; six are missing then
+MAX_LEFT_S = 3600.0  # that a lease without a holder is valid at most
 POLL_S = 0.25  # between two looks at a lease of another process
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -98,10 +99,18 @@ def try_acquire(path: Path, *, outlives_holder: bool = False) -> Lease | None:
     return Lease(path, descriptor, token)
 
 
+def leave_lease(path: Path, valid_s: float) -> None:
+    """Make a lease that no process holds, and that is valid for so long. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"valid_s": valid_s}))
+
+
 def is_held(path: Path) -> bool:
-    """Whether a live process holds a lease. Raises OSError."""
+    """Whether a lease is valid: a live process holds it, or it was left. Raises OSError."""
     with suppress(FileNotFoundError):
         content, status = _content(path), path.stat()
+        if isinstance(valid_s := content.get("valid_s"), int | float):
+            return _now_s(path.parent) - status.st_mtime < min(valid_s, MAX_LEFT_S)
         if content.get("boot_id") == _boot_id() and _supports_locks(path.parent):
             is_locked = _is_locked(path)
             if is_locked or not content.get("outlives_holder"):

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,6 +16,8 @@ from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.selection import SELECTION_VERSION
 
 MARKER_NAME = ".penstock-model.json"
+# Key of a blob. It is a path, which anything else could lead out of the store.
+BLOB = re.compile(r"(sha256|git-sha1|version)/[0-9a-f]{40,64}")
 # A file system has no hard links, the place is on another one, or the file has too many.
 NO_HARD_LINK = (
     errno.EXDEV,
@@ -56,6 +59,8 @@ def read_manifest(folder: Path) -> Manifest | None:
         manifest = Manifest(content["resolved_uri"], files, content["selection_version"])
         for file in files:
             check_name(file.name, FetchLimits())
+            if not BLOB.fullmatch(file.blob):
+                return None
             if (folder / file.name).stat().st_size != file.size_bytes:
                 return None
     except (OSError, ValueError, TypeError, LookupError):

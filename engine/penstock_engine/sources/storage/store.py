@@ -20,6 +20,7 @@ from pathlib import Path
 from penstock_engine.contract.model_source import ModelSource, parse_model_source
 from penstock_engine.sources.storage.lease import is_held
 from penstock_engine.sources.storage.model_folder import (
+    BLOB,
     MARKER_NAME,
     Manifest,
     ModelFile,
@@ -41,7 +42,15 @@ class Store:
         self.root = root
 
     def blob_path(self, blob: str) -> Path:
-        return self.root / "blobs" / blob
+        """Place of a blob. Raises ValueError for what is no key of one."""
+        if not BLOB.fullmatch(blob):
+            raise ValueError(f"{blob!r} is no key of a blob")
+        return self.blobs / blob
+
+    @property
+    def blobs(self) -> Path:
+        """Folder of all blobs."""
+        return self.root / "blobs"
 
     def partial_path(self, blob: str) -> Path:
         return self.root / "partial" / f"{blob.replace('/', '-')}.partial"

@@ -19,7 +19,6 @@ from penstock.clients.metrics.metric_set import families
 from penstock.controller.process.failures import Failures
 from penstock.controller.watching.children import by_service, children_of
 from penstock.core.observed.fetch_totals import FetchTotals
-from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.stored_status import stored_phase, stored_status
 from penstock.core.scaling.attainment import AttainmentWindow, budget_left
@@ -114,11 +113,15 @@ class ServiceMetrics(Collector):
     def observe_fetches(self) -> None:
         """Count the fetches of models that pods have ended since the last time."""
         services = self._services()
-        for key, pods in by_service(self._children()[1]).items():
-            fetching = [pod for pod in pods if "initContainerStatuses" in pod.get("status", {})]
-            if fetching and key in services:
+        deployments, pods = map(by_service, self._children())
+        for key, found in pods.items():
+            fetching = [pod for pod in found if "initContainerStatuses" in pod.get("status", {})]
+            if not fetching or key not in services:
+                continue
+            with self._failures.isolate_errors("metrics", *key):
+                own = children_of(services[key], deployments.get(key, []), fetching)[1]
                 history = self._history(key, services[key]["metadata"]["uid"])
-                history.fetches = history.fetches.updated(map(ObservedPod.of, fetching))
+                history.fetches = history.fetches.updated(own)
 
     def observe_change(self, key: Key, before: Object | None, after: Object) -> None:
         """Count a change of the rollout's phase. before: the service as it was; None if it is new."""

@@ -13,7 +13,6 @@ from penstock.controller.names.model_names import ModelNames
 from penstock.controller.names.name_waits import NameWaits
 from penstock.controller.services.accelerators import list_devices
 from penstock.controller.services.acceptance import Accepted, choose_spec
-from penstock.controller.services.fetch_progress import ReadProgress, unknown_progress
 from penstock.controller.services.plan_writer import Outcome, PlanWriter
 from penstock.controller.services.reader import Budgets, ServiceReader
 from penstock.controller.services.reconcile_log import log_writes
@@ -54,7 +53,7 @@ class _Run:
     # scaling, judgement: the last results
     scaling: ScalingReport | None
     judgement: Judgement | None
-    reread_s: float | None  # delay after which Events and progress of waiting pods are read again
+    events_s: float | None  # delay after which Events of waiting pods are read again
     now_s: float
 
     @property
@@ -69,11 +68,11 @@ class Reconciler:
     model names that all objects claim. budgets: returns the PodDisruptionBudgets of a namespace.
     scaling, judgement: the last results for a service (its key and uid, or the uid of its canary's
     Deployment). applied_generations: the generation of the traffic split that each gateway applied.
-    engine_readings: the last metrics of engines ("namespace/name"), of those that are known. fetch_progress:
-    reads how far a pod's fetch of its model is. gateway_url: for the status of services. gone: called with
-    the key of a service whose deletion no watch reported. limits: on the pods of services. source_variables:
-    of containers that fetch models. reads_nodes: whether it may list nodes and ResourceSlices, which say how
-    much memory accelerators have.
+    engine_readings: the last metrics of engines ("namespace/name"), of those that are known. with_progress:
+    adds the progress of fetches to what is observed. gateway_url: for the status of services. gone: called
+    with the key of a service whose deletion no watch reported. limits: on the pods of services.
+    source_variables: of containers that fetch models. reads_nodes: whether it may list nodes and
+    ResourceSlices, which say how much memory accelerators have.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class Reconciler:
         judgement: Callable[[Key, str], Judgement | None],
         applied_generations: Callable[[Key], AppliedGenerations | None],
         engine_readings: Callable[[Iterable[str]], Sequence[EngineReading]] = lambda _: (),
-        fetch_progress: ReadProgress = unknown_progress,
+        with_progress: Callable[[Key, ObservedState], ObservedState] = lambda _, observed: observed,
         gateway_url: str,
         gone: Callable[[Key], None],
         limits: PodLimits = DEFAULT_LIMITS,
@@ -103,7 +102,7 @@ class Reconciler:
         self._judgement = judgement
         self._applied_generations = applied_generations
         self._engine_readings = engine_readings
-        self._fetch_progress = fetch_progress
+        self._with_progress = with_progress
         self._gateway_url = gateway_url
         self._gone = gone
         self._limits, self._source_variables = limits, source_variables
@@ -145,13 +144,12 @@ class Reconciler:
         goes on with the spec that was accepted last.
         """
         observed, record = await self._reader.read(body, spec, now_s)
-        observed, reread_s = await explain_waiting_pods(
-            self._kube, self._fetch_progress, spec.namespace, observed, now_s
-        )
+        observed, events_s = await explain_waiting_pods(self._kube, spec.namespace, observed, now_s)
+        observed = self._with_progress(key, observed)
         chosen = choose_spec(body, spec, refusal, observed, self._limits)
         if isinstance(chosen, Refusal):
             is_written = await self._report_refused(key, body, chosen, spec, observed, now_s)
-            return reread_s if is_written else 0.0
+            return events_s if is_written else 0.0
         if not self._reader.record_namespace_holder(body, chosen.spec.model_name):
             return NAMES_RETRY_S
         chosen = chosen.with_source_variables(self._source_variables)
@@ -165,7 +163,7 @@ class Reconciler:
             record,
             scaling=self._scaling(key, chosen.spec.uid) or ScalingReport.of(stored_status(body)),
             judgement=self._judgement(key, canary.uid) if canary else None,
-            reread_s=reread_s,
+            events_s=events_s,
             now_s=now_s,
         )
         return await self._write_status(run, *await self._write_plan(run, observed))
@@ -208,7 +206,7 @@ class Reconciler:
         if not is_written:
             return 0.0
         expiry_s = self._writer.rejections.expiry_s(spec.uid, monotonic())
-        return earlier_s(earlier_s(planned.wake_s, run.reread_s), expiry_s)
+        return earlier_s(earlier_s(planned.wake_s, run.events_s), expiry_s)
 
     def _render(self, run: _Run, observed: ObservedState, planned: Plan, last: Object) -> Object:
         """The status to write. last: the one before."""

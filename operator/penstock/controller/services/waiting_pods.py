@@ -1,10 +1,9 @@
-"""Reads what pods wait for that do not run yet: volumes to mount, and models to fetch."""
+"""Reads why volumes of pods cannot be mounted."""
 
 import logging
 
 from penstock.clients.kubernetes.client import Kube
 from penstock.clients.kubernetes.resources import EVENTS
-from penstock.controller.services.fetch_progress import ReadProgress, with_fetch_progress
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.mount_failures import (
     EVENTS_AFTER_S,
@@ -13,29 +12,19 @@ from penstock.core.observed.mount_failures import (
     pods_to_explain,
     with_trouble,
 )
-from penstock.core.rollout.wake import earlier_s
 from penstock.errors import Forbidden
 
 logger = logging.getLogger(__name__)
 
 
 async def explain_waiting_pods(
-    kube: Kube, read: ReadProgress, namespace: str, observed: ObservedState, now_s: float
-) -> tuple[ObservedState, float | None]:
-    """Read the Events of pods that a node has not started for some time, and the progress of fetches.
-
-    Returns the state with what was found, and after how many seconds to look again, as nothing else may
-    change; None without such pods.
-    """
-    observed, events_s = await _with_mount_failures(kube, namespace, observed, now_s)
-    observed, progress_s = await with_fetch_progress(read, namespace, observed)
-    return observed, earlier_s(events_s, progress_s)
-
-
-async def _with_mount_failures(
     kube: Kube, namespace: str, observed: ObservedState, now_s: float
 ) -> tuple[ObservedState, float | None]:
-    """The state with failures to mount volumes as the trouble of pods, and the delay."""
+    """Read the Events of pods that a node has not started for some time.
+
+    Returns the state with what was found as the pods' trouble, and after how many seconds to look again,
+    as nothing else may change; None without such pods.
+    """
     waiting = pods_to_explain(observed)
     if not waiting:
         return observed, None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.formats.json_text import parse_json
+from penstock.core.formats.json_values import as_number, as_object, as_text
 from penstock.core.runtimes.pod_models import FETCH_CONTAINERS
 from penstock.core.spec.service import Object
 
@@ -121,23 +122,40 @@ def _failed(report: FetchReport, ended: Object, status: Object) -> PodFetches:
 
 
 def report_of(container: str, ended: Object) -> FetchReport:
-    """The report of a run. Without one, such as after a kill, its reason is that of Kubernetes."""
+    """The report of a run. Without one, such as after a kill, its reason is that of Kubernetes.
+
+    The container may be anybody's: success is an exit code of 0, whatever the report says.
+    """
     text, at = ended.get("message") or "", ended.get("finishedAt") or ""
+    is_success = ended.get("exitCode") == 0
     try:
-        found: dict[str, Any] = parse_json(text)
-        if not found["ok"]:
-            return FetchReport(container, False, at, str(found["reason"]), str(found["message"]))
-        numbers = ("downloaded_bytes", "total_bytes", "seconds", "num_cache_hits")
-        resolved_uri = str(found.get("resolved_uri", ""))
-        values = {name: found[name] for name in numbers}
-        return FetchReport(container, True, at, **values, resolved_uri=resolved_uri)
-    except (ValueError, KeyError, TypeError):
-        if ended.get("exitCode") == 0:
+        found = as_object(parse_json(text))
+        if is_success:
+            return _success(container, at, found)
+        return FetchReport(
+            container, False, at, as_text(found["reason"]), as_text(found["message"])
+        )
+    except (ValueError, KeyError):
+        if is_success:
             return FetchReport(container, True, at)
         reason = ended.get("reason") or "Error"
         return FetchReport(
             container, False, at, reason, text[-500:] or f"{container} ended: {reason}"
         )
+
+
+def _success(container: str, at: str, found: dict[str, Any]) -> FetchReport:
+    """The report of a run that succeeded. Raises ValueError, KeyError."""
+    return FetchReport(
+        container,
+        True,
+        at,
+        downloaded_bytes=int(as_number(found["downloaded_bytes"])),
+        total_bytes=int(as_number(found["total_bytes"])),
+        seconds=as_number(found["seconds"]),
+        num_cache_hits=int(as_number(found["num_cache_hits"])),
+        resolved_uri=as_text(found.get("resolved_uri", "")),
+    )
 
 
 def describe_fetches(fetches: Mapping[str, PodFetches]) -> str:

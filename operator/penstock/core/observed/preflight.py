@@ -5,9 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.core.formats.json_text import parse_json
+from penstock.core.formats.json_values import as_number, as_object, as_text
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.refusal_message import refusal_message
 from penstock.core.spec.settings import Settings
+from penstock_engine.contract.model_source import parse_model_source
 
 # Settings that an engine derives from the model, by their field in the preflight's report.
 DERIVED = {
@@ -95,18 +97,19 @@ def _result(preflight: ObservedPod) -> PreflightResult | None:
     if preflight.phase not in ("Succeeded", "Failed"):
         return None
     try:
-        report = parse_json(preflight.termination_message)
+        report = as_object(parse_json(preflight.termination_message))
         models = tuple(_resolved(each) for each in report.get("sources", ()))
         if (
             report["ok"] and "message" in report
         ):  # another program serves the model, or it is in an archive
-            return PreflightResult(True, report["reason"], report["message"], models=models)
+            reason, message = as_text(report["reason"]), as_text(report["message"])
+            return PreflightResult(True, reason, message, models=models)
         if report["ok"]:
             derived = {path: report[name] for name, path in DERIVED.items() if name in report}
             return PreflightResult(True, "Fits", _fit(report), derived, models)
         is_retryable = report.get("is_retryable") is True
-        message = refusal_message(report)
-        return PreflightResult(False, report["reason"], message, is_retryable=is_retryable)
+        reason, message = as_text(report["reason"]), as_text(refusal_message(report))
+        return PreflightResult(False, reason, message, is_retryable=is_retryable)
     except (ValueError, KeyError, TypeError):
         if preflight.phase == "Succeeded":
             return PreflightResult(True, "Passed", "the preflight passed")
@@ -115,10 +118,14 @@ def _result(preflight: ObservedPod) -> PreflightResult | None:
         return PreflightResult(False, "PreflightFailed", _failure(preflight))
 
 
-def _resolved(source: dict[str, Any]) -> ResolvedModel:
-    return ResolvedModel(
-        str(source["uri"]), str(source["resolved_uri"]), int(source["total_bytes"])
-    )
+def _resolved(source: Any) -> ResolvedModel:
+    """A model that was resolved. Raises ValueError, KeyError for one that no preflight reports."""
+    found = as_object(source)
+    uri, resolved_uri = as_text(found["uri"]), as_text(found["resolved_uri"])
+    resolved = parse_model_source(resolved_uri)
+    if not resolved.is_resolved or resolved.scheme != parse_model_source(uri).scheme:
+        raise ValueError("not a revision of the source")
+    return ResolvedModel(uri, resolved_uri, int(as_number(found["total_bytes"])))
 
 
 def _failure(preflight: ObservedPod) -> str:

@@ -19,13 +19,16 @@ from penstock_engine.contract.model_source import is_fetched
 
 DRAFT_URI = "engine.speculative.model.uri"
 TERMINATION_LOG = "/dev/termination-log"
+# Time in which a model stays in the cache after its fetch, in seconds. `hold` begins once the engine's image,
+# of some 10 GB, was pulled.
+HOLD_S = 1800
 # Place of the URI in the arguments of a container that fetches.
 URI_ARGUMENT = 1
 
 
 # Variables that an operator may give to all containers that fetch. None is a secret: pods show their values.
 SOURCE_VARIABLES = (
-    "HF_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_SKIP_SIGNATURE",
+    "HF_ENDPOINT", "HF_HUB_OFFLINE", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_SKIP_SIGNATURE",
     "GOOGLE_BASE_URL", "HTTPS_PROXY", "NO_PROXY",
 )  # fmt: skip
 
@@ -72,7 +75,10 @@ def mounted_models(spec: ServiceSpec) -> tuple[PodModel, ...]:
 def fetch_args(spec: ServiceSpec, model: PodModel) -> list[str]:
     """Arguments of the container that fetches a model."""
     args = ["fetch", model.argument, f"--into={model.mount}", *secret_args(spec.model_secret)]
-    args += [*cache_args(spec, MODEL_CACHE_MOUNT), "--host=$(POD_IP)", f"--port={ENGINE_PORT}"]
+    args += cache_args(spec, MODEL_CACHE_MOUNT)
+    if spec.model_cache_claim is not None:
+        args.append(f"--hold-seconds={HOLD_S}")
+    args += ["--host=$(POD_IP)", f"--port={ENGINE_PORT}"]
     return [*args, f"--termination-log={TERMINATION_LOG}"]
 
 

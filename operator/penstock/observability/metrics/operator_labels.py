@@ -10,8 +10,8 @@ from penstock.observability.metrics.specs import Label
 LOOP = Label(
     "loop",
     (
-        "adapters", "judge", "lease", "memory", "metrics", "observer", "policies", "reconcile", "recorder",
-        "routes", "scaler",
+        "adapters", "fetches", "judge", "lease", "memory", "metrics", "observer", "policies", "reconcile",
+        "recorder", "routes", "scaler",
     ),
 )  # fmt: skip
 PASS = Label("loop", ("adapters", "scaler", "judge"))
