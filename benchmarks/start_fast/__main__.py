@@ -57,10 +57,10 @@ def main() -> int:
 
 
 def print_table(pairs: list[Pair]) -> None:
-    """Print the seconds of each way at each rate, and its memory."""
+    """Print the seconds of each way at each rate, its processor time, and its memory."""
     head = [f"{rate} MiB/s" if rate else "no limit" for rate in RATES]
-    print(f"| way | {', s | '.join(head)}, s | peak RSS, MiB | anonymous, MiB |")
-    print("| --- |" + " --- |" * (len(head) + 2))
+    print(f"| way | {', s | '.join(head)}, s | CPU, s | peak RSS, MiB | anonymous, MiB |")
+    print("| --- |" + " --- |" * (len(head) + 3))
     for way, names in WAYS.items():
         if not all(name in pairs[0].by_way for name in names):
             continue
@@ -68,6 +68,7 @@ def print_table(pairs: list[Pair]) -> None:
             summary([seconds(pair, names) for pair in pairs if pair.rate == rate]) for rate in RATES
         ]
         cells += [
+            f"{statistics.median(cpu_seconds(pair, names) for pair in pairs):.1f}",
             summary_mib(pairs, names, lambda step: step.peak_bytes),
             summary_mib(pairs, names, lambda step: step.anonymous_bytes),
         ]
@@ -76,6 +77,10 @@ def print_table(pairs: list[Pair]) -> None:
 
 def seconds(pair: Pair, names: tuple[str, ...]) -> float:
     return sum(pair.by_way[name].seconds for name in names)
+
+
+def cpu_seconds(pair: Pair, names: tuple[str, ...]) -> float:
+    return sum(pair.by_way[name].cpu_s for name in names)
 
 
 def summary(values: list[float]) -> str:

@@ -1,5 +1,6 @@
 """A proxy of the loopback interface that limits the rate of all answers together."""
 
+import fcntl
 import os
 import socket
 import threading
@@ -29,29 +30,44 @@ class TokenBucket:
 @contextmanager
 def rate_limited(url: str, bytes_per_s: float) -> Iterator[str]:
     """Serve a server's answers at a limited rate. Yields the URL to use instead."""
-    target = (urlsplit(url).hostname, urlsplit(url).port)
-    bucket = TokenBucket(bytes_per_s)
+    parts = urlsplit(url)
+    target, bucket = (parts.hostname or "", parts.port or 80), TokenBucket(bytes_per_s)
+    clients: list[socket.socket] = []
+    threads: list[threading.Thread] = []
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
 
         def accept() -> None:
-            with suppress(OSError):  # the listener was closed
+            with suppress(OSError):  # the listener was shut down
                 while True:
                     client, _ = listener.accept()
-                    server = socket.create_connection(target)
-                    for source, sink, limit in ((client, server, None), (server, client, bucket)):
-                        threading.Thread(
-                            target=_relay, args=(source, sink, limit), daemon=True
-                        ).start()
+                    clients.append(client)
+                    thread = threading.Thread(target=_connect, args=(client, target, bucket))
+                    thread.start()
+                    threads.append(thread)
 
-        threading.Thread(target=accept, daemon=True).start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
+        threads.append(threading.Thread(target=accept))
+        threads[0].start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            _shut_down(listener)
+            threads[0].join()  # no other is started after it
+            _shut_down(*clients)
+            for thread in threads:
+                thread.join()
+
+
+def _connect(client: socket.socket, target: tuple[str, int], bucket: TokenBucket) -> None:
+    """Relay one connection in both directions, until either side ends."""
+    with client, socket.create_connection(target) as server:
+        answers = threading.Thread(target=_relay, args=(server, client, bucket))
+        answers.start()
+        _relay(client, server, None)
+        answers.join()
 
 
 def _relay(source: socket.socket, sink: socket.socket, bucket: TokenBucket | None) -> None:
-    """Move bytes from one socket to the other in the kernel, until either side ends."""
-    import fcntl
-
+    """Move bytes from one socket to the other in the kernel, and shut both down at the end."""
     reader, writer = os.pipe()
     try:
         fcntl.fcntl(writer, F_SETPIPE_SZ, PIPE_BYTES)
@@ -65,6 +81,10 @@ def _relay(source: socket.socket, sink: socket.socket, bucket: TokenBucket | Non
     finally:
         os.close(reader)
         os.close(writer)
-        for each in (source, sink):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+        _shut_down(source, sink)
+
+
+def _shut_down(*sockets: socket.socket) -> None:
+    for each in sockets:
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)

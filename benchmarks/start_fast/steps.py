@@ -25,6 +25,7 @@ class Step:
     """What one step took. checksum: of all numbers of all tensors, each read once; None of a fetch."""
 
     seconds: float
+    cpu_s: float  # of the processor, of all threads, which the load of the machine disturbs little
     peak_bytes: int  # resident, with the interpreter, its packages, and mapped pages of files
     anonymous_bytes: int  # resident at the end, and in no file
     checksum: int | None
@@ -100,14 +101,14 @@ def drop_from_page_cache(folder: Path) -> None:
 
 
 def _measured(run: Callable[[], int | None]) -> Step:
-    start_s = time.monotonic()
+    start_s, start_cpu_s = time.monotonic(), time.process_time()
     checksum = run()
-    seconds = time.monotonic() - start_s
+    seconds, cpu_s = time.monotonic() - start_s, time.process_time() - start_cpu_s
     status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     peak_bytes, anonymous_bytes = (
         int(status[field].split()[0]) << 10 for field in ("VmHWM", "RssAnon")
     )
-    return Step(seconds, peak_bytes, anonymous_bytes, checksum)
+    return Step(seconds, cpu_s, peak_bytes, anonymous_bytes, checksum)
 
 
 def _checksum(tensors: Iterable[torch.Tensor]) -> int:

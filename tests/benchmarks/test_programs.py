@@ -14,6 +14,8 @@ NOT_CALLED_BY_HAND = {
     "benchmarks.real_node.connection_probe",
     "benchmarks.real_node.image_facts",
     "benchmarks.real_node.stream_answer",
+    # Runs in a Python that has runai-model-streamer.
+    "benchmarks.start_fast.runai_child",
 }
 
 
