@@ -196,6 +196,17 @@ async def test_a_call_without_a_request_wakes_nothing(drowsy):
     assert drowsy.changed == [KEY]
 
 
+async def test_requests_of_services_with_replicas_cost_no_look_at_all_services(drowsy, monkeypatch):
+    """Clients may send them all the time."""
+    await sleep(drowsy)
+    (pod,) = gateway_pods(drowsy.gateways)
+    drowsy.gateway.arrivals += 1
+    await drowsy.scaler.wake(pod)
+    monkeypatch.setattr(drowsy.scaler, "_targets", None)
+    drowsy.gateway.arrivals += 1
+    await drowsy.scaler.wake(pod)
+
+
 async def test_a_service_that_no_tick_has_seen_is_left_to_the_next_one(drowsy):
     drowsy.gateway.arrivals += 1
     await drowsy.scaler.wake(*gateway_pods(drowsy.gateways))

@@ -4,15 +4,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from penstock.clients.kubernetes.client import Object
+from penstock.clients.machine.clock import monotonic
 from penstock.clients.pods.wake_poll import WakePoll
 from penstock.controller.process.failures import Failures
 from penstock.controller.scaling.gateway_pods import GatewayPod, gateway_pods
 
 # Time between two looks at which gateways there are, in seconds.
 REFRESH_S = 1.0
-# Shortest time from one answer of a gateway to the next poll of it, in seconds: requests that come all the
-# time must not keep the operator busy.
-MIN_INTERVAL_S = 0.2
+# Shortest and longest time from one answer of a gateway to the next poll of it, in seconds. In between it is
+# so many times as long as it took to handle the answer: requests that come all the time must not keep the
+# operator busy. A tick, every two seconds, looks at all services anyway.
+MIN_INTERVAL_S, MAX_INTERVAL_S, IDLE_SHARE = 0.2, 2.0, 10.0
 # Time until the next poll of a gateway that does not answer, in seconds.
 RETRY_S = 2.0
 
@@ -65,9 +67,11 @@ class WakeWatch:
             if answer is None:
                 await asyncio.sleep(RETRY_S)
                 continue
+            answered_s = monotonic()
             # The first answer only tells where the gateway's calls stand: the next tick reads its requests.
             if token not in ("", answer):
                 with self._failures.isolate_errors("scaler"):
                     await self._called(pod)
             token = answer
-            await asyncio.sleep(MIN_INTERVAL_S)
+            pause_s = IDLE_SHARE * (monotonic() - answered_s)
+            await asyncio.sleep(min(max(MIN_INTERVAL_S, pause_s), MAX_INTERVAL_S))
