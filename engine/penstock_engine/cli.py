@@ -32,6 +32,7 @@ from penstock_engine.sources.command import (
     Credentials,
     Headers,
     TerminationLog,
+    ended_by,
     fetch,
     finish,
     hold,
@@ -205,7 +206,8 @@ def preflight(
 ) -> None:
     """Print as JSON whether a model can be served with these flags, without loading it."""
     config, options = _configuration(model, flags)
-    sources = report_headers(headers, credentials, deadline_seconds)
+    with ended_by(deadline_seconds, termination_log):
+        sources = report_headers(headers, credentials, deadline_seconds)
     verdict = sources.verdict
     try:
         with refusing_unreadable_files():

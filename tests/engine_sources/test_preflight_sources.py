@@ -141,7 +141,7 @@ def test_an_archive_is_found_and_not_read(hub: HubServer, tmp_path: Path) -> Non
         {
             "ok": True, "reason": "Found",
             "message": "the model is in an archive: it is checked when it is fetched",
-            "sources": [{"uri": uri, "resolved_uri": uri, "total_bytes": len(packed)}],
+            "sources": [{"uri": uri, "resolved_uri": uri, "total_bytes": len(packed), "is_archive": True}],
         },
     )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """A fetch and a check end at SIGTERM, also as the first process of a container."""
 
+import json
 import re
 import signal
 import subprocess
@@ -32,6 +33,28 @@ def test_a_source_that_hangs_does_not_hold_up_the_end_of_a_pod(
         assert signal.SIGTERM in caught_signals(process.pid)
         process.terminate()
         assert process.wait() == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("command", ["fetch", "preflight"])
+def test_a_list_that_trickles_ends_at_the_deadline(
+    command: str, hub: HubServer, tmp_path: Path
+) -> None:
+    """Each byte renews the time that a read may take."""
+    hub.add("org/model", model_files())
+    hub.faults.add(Fault("trickle", "api/models"))
+    log = tmp_path / "log"
+    arguments = {
+        "fetch": ["hf://org/model", "--into", tmp_path / "m"],
+        "preflight": [tmp_path / "m", "--headers", f"{tmp_path / 'm'}=hf://org/model"],
+    }[command]
+    program = Path(sys.executable).with_name("penstock-engine")
+    words = [program, command, *arguments, "--deadline-seconds", "1", "--termination-log", log]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 75
+    report = json.loads(log.read_text())
+    assert (report["ok"], report["reason"]) == (False, "DeadlineExceeded")
+    assert report["is_retryable"]
+    assert json.loads(done.stdout.splitlines()[-1]) == report
 
 
 def caught_signals(pid: int) -> set[int]:

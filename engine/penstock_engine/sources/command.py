@@ -2,21 +2,26 @@
 
 import os
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from penstock_engine.files.termination_text import termination_text
+from penstock_engine.sources.deadline import deadline_exceeded
 from penstock_engine.sources.headers.report import SourcesReport, report_sources
 from penstock_engine.sources.limits import FetchLimits
-from penstock_engine.sources.report import run_fetch, say
+from penstock_engine.sources.report import failure, run_fetch, say
 from penstock_engine.sources.storage.model_folder import remove_others
 
 DEFAULT_LIMITS = FetchLimits()
 # Exit codes. A failure that may pass has that of sysexits.h for it (EX_TEMPFAIL).
 SUCCEEDED, FAILED, FAILED_FOR_NOW = 0, 1, 75
+# Time after its deadline in which a fetch ends by itself, in seconds: a read without a byte takes so long.
+MAX_GRACE_S = 30.0
 MAX_SOURCES = 8  # whose URIs fit into a termination message
 
 Credentials = Annotated[
@@ -91,7 +96,8 @@ def fetch(
         hold_s=hold_seconds,
     )
     address = None if port is None else (host, port)
-    report = run_fetch(uri, into, cache, limits, credentials, address)
+    with ended_by(deadline_seconds, termination_log):
+        report = run_fetch(uri, into, cache, limits, credentials, address)
     if keep and report["ok"]:
         remove_others(into, keep, say)
     finish(report, termination_log)
@@ -131,11 +137,37 @@ def report_headers(
 
 def finish(report: Mapping[str, Any], termination_log: Path | None) -> NoReturn:
     """Print a report, write it to the termination log, and end with its exit code."""
+    _write(report, termination_log)
+    raise typer.Exit(exit_code(report))
+
+
+@contextmanager
+def ended_by(deadline_s: float, termination_log: Path | None) -> Iterator[None]:
+    """End the process if it is still here some time after its deadline.
+
+    A fetch ends by itself, unless it waits within a library for a source that sends a byte now and then.
+    """
+
+    def end() -> None:
+        report = failure(deadline_exceeded(deadline_s)) | {"remedies": {}}
+        _write(report, termination_log)
+        sys.stdout.flush()
+        os._exit(exit_code(report))
+
+    timer = threading.Timer(deadline_s + min(deadline_s, MAX_GRACE_S), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _write(report: Mapping[str, Any], termination_log: Path | None) -> None:
     text = termination_text(report)
     typer.echo(text)
     if termination_log is not None:
         termination_log.write_text(text)
-    raise typer.Exit(exit_code(report))
 
 
 def exit_code(report: Mapping[str, Any]) -> int:

@@ -17,6 +17,16 @@ class Cancelled(Exception):
     """Another part of the fetch has failed, so this one ends too."""
 
 
+def deadline_exceeded(deadline_s: float) -> FetchError:
+    """The error of a fetch that takes too long."""
+    return FetchError(
+        "DeadlineExceeded",
+        f"the fetch took longer than {deadline_s:.0f} s: raise --deadline-seconds, or use a source that is "
+        "nearer",
+        is_retryable=True,
+    )
+
+
 class Deadline:
     """The deadline of a fetch, and the signal that ends all of its threads."""
 
@@ -37,12 +47,7 @@ class Deadline:
         if self._cancelled.is_set():
             raise Cancelled
         if self.rest_s <= 0:
-            raise FetchError(
-                "DeadlineExceeded",
-                f"the fetch took longer than {self.limits.deadline_s:.0f} s: raise --deadline-seconds, "
-                "or use a source that is nearer",
-                is_retryable=True,
-            )
+            raise deadline_exceeded(self.limits.deadline_s)
 
     def sleep(self, seconds: float) -> None:
         """Wait, at most until the fetch has to end. Raises like `check`."""

@@ -205,3 +205,12 @@ def test_variables_of_the_operator_are_those_of_what_fetches_alone() -> None:
     assert variable not in pod["containers"][0]["env"]
     mounted = service_spec(source_variables=mirror)
     assert variable not in preflight(mounted)["containers"][0]["env"]
+
+
+def test_an_archive_needs_room_beside_what_is_unpacked() -> None:
+    pods = manifests.own_pods(SPEC, "r", "engine:1")
+    found = with_resolved_uris(
+        pods.serve, {URI: ResolvedModel(URI, RESOLVED, 1000, is_archive=True)}
+    )
+    requests = found["spec"]["initContainers"][0]["resources"]["requests"]
+    assert requests["ephemeral-storage"] == "2500"

@@ -52,9 +52,12 @@ def report_sources(
         for folder, uri in folders:
             found = fetch_headers(uri, folder, limits)
             in_archive = in_archive or found.is_archive
-            report.sources.append(
-                {"uri": uri, "resolved_uri": found.resolved_uri, "total_bytes": found.total_bytes}
-            )
+            entry = {
+                "uri": uri,
+                "resolved_uri": found.resolved_uri,
+                "total_bytes": found.total_bytes,
+            }
+            report.sources.append(entry | ({"is_archive": True} if found.is_archive else {}))
     except FetchError as error:
         return SourcesReport(verdict=failure(error) | {"remedies": {}, "uri": uri})
     if in_archive:

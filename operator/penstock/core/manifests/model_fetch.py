@@ -41,6 +41,8 @@ SHARED_RESOURCES = ("cpu", "memory")
 # Resource of a node's disk. A container that fetches requests the size of its model of it, and a part for
 # markers and parts of files that are fetched again.
 ROOM, EXTRA_ROOM = "ephemeral-storage", 1.05
+# The same of a model in archives, which lie beside what is unpacked. Weights shrink by a third at most.
+ARCHIVE_ROOM = 2.5
 # Whose files the pod's containers write and read in a cache: the user of restricted.POD.
 CACHE_GROUP = restricted.POD["runAsUser"]
 ENV: list[Object] = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
@@ -120,7 +122,8 @@ def with_resolved_uris(template: Object, models: Mapping[str, ResolvedModel]) ->
         container["args"][URI_ARGUMENT] = as_argument(model.resolved_uri)
         if not _has_cache(container):
             requests = container["resources"].setdefault("requests", {})
-            requests[ROOM] = str(int(EXTRA_ROOM * model.total_bytes))
+            room = ARCHIVE_ROOM if model.is_archive else EXTRA_ROOM
+            requests[ROOM] = str(int(room * model.total_bytes))
     return found
 
 

@@ -23,13 +23,12 @@ DERIVED = {
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """What the URI of a model that is fetched meant. uri: as in the spec. resolved_uri: names the same files
-    at any time. total_bytes: their size.
-    """
+    """What the URI of a model that is fetched meant."""
 
-    uri: str
-    resolved_uri: str
-    total_bytes: int
+    uri: str  # as in the spec
+    resolved_uri: str  # names the same files at any time
+    total_bytes: int  # of these files
+    is_archive: bool = False  # whether they are archives, which are unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,8 @@ def _resolved(source: Any) -> ResolvedModel:
     resolved = parse_model_source(resolved_uri)
     if not resolved.is_resolved or resolved.scheme != parse_model_source(uri).scheme:
         raise ValueError("not a revision of the source")
-    return ResolvedModel(uri, resolved_uri, int(as_number(found["total_bytes"])))
+    total_bytes = int(as_number(found["total_bytes"]))
+    return ResolvedModel(uri, resolved_uri, total_bytes, found.get("is_archive") is True)
 
 
 def _failure(preflight: ObservedPod) -> str:
