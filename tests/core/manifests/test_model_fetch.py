@@ -1,4 +1,4 @@
-"""What brings models of hubs, stores and registries into pods."""
+"""Parts of pods that fetch models from hubs, stores and registries."""
 
 from dataclasses import replace
 from typing import Any
@@ -188,7 +188,7 @@ def test_pods_that_fetch_meet_the_restricted_standard() -> None:
 
 
 def test_a_users_init_container_is_refused_beside_ours() -> None:
-    """It would see the credentials."""
+    """The credentials are mounted in these containers."""
     mine = {"spec": {"initContainers": [{"name": "fetch-model", "image": "mine"}]}}
     violation = PodLimits().violation(replace(SPEC, template=mine))
     assert violation is not None

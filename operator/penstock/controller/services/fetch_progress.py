@@ -20,7 +20,7 @@ INTERVAL_S = 10.0
 
 
 class ProgressSource(Protocol):
-    """What reads the progress of a pod's fetch, such as the scraper."""
+    """Reads the progress of a pod's fetch; the scraper is one."""
 
     async def fetch_progress(
         self, namespace: str, pod: str, address: str

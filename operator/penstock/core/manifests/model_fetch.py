@@ -110,7 +110,7 @@ def with_engine_share(pod: Object, resources: Object) -> None:
 
 
 def with_resolved_uris(template: Object, models: Mapping[str, ResolvedModel]) -> Object:
-    """The pod template, whose containers fetch exactly what a preflight found.
+    """The pod template with the revisions that a preflight has resolved, in place of the URIs of the spec.
 
     models: by their URI in the spec. A container that has its resolved URI already stays as it is.
     """

@@ -16,7 +16,7 @@ RETRYABLE = 75
 
 @dataclass(frozen=True, slots=True)
 class FetchReport:
-    """What a container that fetched a model says at its end."""
+    """Report of a container that fetched a model, at its end."""
 
     container: str
     ok: bool
@@ -32,14 +32,14 @@ class FetchReport:
 
 @dataclass(frozen=True, slots=True)
 class FetchProgress:
-    """How far a fetch is. bytes_per_s: over the last seconds; 0 if nothing came in them."""
+    """Progress of a fetch. bytes_per_s: over the last seconds; 0 if nothing came in them."""
 
     done_bytes: int
     total_bytes: int
     bytes_per_s: float
 
     def __str__(self) -> str:
-        """Such as `3.1 of 14.2 GiB, 210 MiB/s, 55 s left`."""
+        """The progress in words: `3.1 of 14.2 GiB, 210 MiB/s, 55 s left`."""
         unit, name = (GIB, "GiB") if self.total_bytes >= GIB else (MIB, "MiB")
         amount = f"{self.done_bytes / unit:.1f} of {self.total_bytes / unit:.1f} {name}"
         if self.bytes_per_s <= 0:

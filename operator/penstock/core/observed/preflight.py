@@ -23,7 +23,7 @@ DERIVED = {
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """What the URI of a model that is fetched meant."""
+    """Revision that the URI of a fetched model meant when it was resolved."""
 
     uri: str  # as in the spec
     resolved_uri: str  # names the same files at any time

@@ -11,7 +11,7 @@ from penstock.core.spec.service import ENGINE_CONTAINER, Object
 
 @dataclass(frozen=True, slots=True)
 class StartPhases:
-    """How long the phases of a pod's start took, in seconds."""
+    """Durations of the phases of a pod's start, in seconds."""
 
     pod: str
     ready_at_s: float  # Unix time

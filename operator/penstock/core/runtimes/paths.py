@@ -7,7 +7,7 @@ MODEL_MOUNT = "/models"
 DRAFT_MOUNT = "/draft"
 CHAT_TEMPLATE_MOUNT = "/chat-template"
 ADAPTERS_MOUNT = "/adapters"
-# Of containers that fetch models; the cache is at the same path in the engine, as links lead there.
+# Mounts of containers that fetch models. The cache is at the same path in the engine, as links lead there.
 MODEL_CACHE_MOUNT = "/model-cache"
 # The same cache where adapters are fetched and loaded: Penstock's engine loads none outside ADAPTERS_MOUNT.
 ADAPTER_CACHE_MOUNT = f"{ADAPTERS_MOUNT}/cache"

@@ -93,8 +93,8 @@ class ServiceSpec:
     model_uri: str
     scaling: ScalingSpec
     external_replicas: int  # replicas in scaling mode External
-    # Of models that are fetched: the Secret with the credentials, the claim that keeps files for later pods,
-    # and the size that this cache is held at
+    # Settings of fetched models: the Secret with the credentials, the claim that keeps files for later pods,
+    # and the size limit of this cache
     model_secret: str | None = None
     model_cache_claim: str | None = None
     model_cache_bytes: int | None = None

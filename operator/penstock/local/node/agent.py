@@ -185,7 +185,7 @@ class NodeAgent:
         )
 
     def _resources(self) -> dict[str, str]:
-        """What pods may request of this machine."""
+        """Resources of this machine that pods may request."""
         memory_kib = psutil.virtual_memory().total // 1024
         disk_kib = shutil.disk_usage(self._cluster.folder).total // 1024
         return {
