@@ -64,7 +64,7 @@ def secret(hub: HubServer) -> Object:
 
 def answer(stage: Stage, model: str) -> str:
     """The model's answer to a request at the gateway."""
-    body = {"model": model, "prompt": "hello", "max_tokens": 4}
+    body = {"model": model, "prompt": "hello", "min_tokens": 2, "max_tokens": 4}
     response = httpx.post(f"{stage.cluster.gateway_url}/v1/completions", json=body, timeout=60)
     assert response.status_code == 200, response.text
     return str(response.json()["choices"][0]["text"])

@@ -22,6 +22,7 @@ async def test_applied_answered_deleted(stage: Stage) -> None:
     body = {
         "model": "chat",
         "messages": [{"role": "user", "content": "Tell me about the gateway."}],
+        "min_tokens": 4,  # a model that was trained on a busy machine may end its answer at once
         "max_tokens": 24,
         "temperature": 0,
     }
