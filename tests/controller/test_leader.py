@@ -40,7 +40,7 @@ async def test_a_service_deleted_while_no_watch_ran_frees_its_served_name():
     for key in keys:
         leader._names.update("InferenceService", key, body(key))
     leader._services = {key: {"metadata": {}} for key in keys}
-    await leader._reconcile(ghost)
+    await leader._reconciler.reconcile(ghost)
     assert leader._services.keys() == {waiting, elsewhere}
     assert leader._names.index.get(("InferenceService", *ghost)) is None
     asked = [await kube.asked.get() for _ in range(2)]

@@ -124,11 +124,6 @@ def test_a_request_that_has_waited_for_long_closes_the_busy_copy_that_is_worth_l
     assert after_waiting("c", pods) == DrainCopy("p0", engine_name("a"), reason)
 
 
-def test_an_idle_copy_is_evicted_after_the_pods_load_and_not_closed() -> None:
-    pods = [pod("p0", 2, {"a": Copy("Loading"), "b": RESIDENT})]
-    assert isinstance(after_waiting("c", pods), Wait)
-
-
 @pytest.mark.parametrize(
     "placement", [Placement(is_pinned=True), Placement(min_copies=1), Placement(priority=1)]
 )

@@ -194,9 +194,7 @@ def _drain(
             continue
         draining = replica.draining_copies & copies.resident & order.claims.keys()
         able = (n for n in sorted(draining, key=order.rank) if _priority(versions, n) <= priority)
-        # An idle copy is evicted as soon as the pod may load: it need not be drained.
-        busy = (n for n in order.resident(pod, copies, priority) if replica.copies[n].requests > 0)
-        for name in chain(able, busy):
+        for name in chain(able, order.resident(pod, copies, priority)):
             if name not in replica.backing_off_copies:
                 found.append((name not in draining, order.claims[name], pod, name))
                 break
