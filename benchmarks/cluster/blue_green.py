@@ -35,7 +35,7 @@ from penstock.clients.machine.clock import monotonic
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.stored_status import traffic_of
 from penstock.core.rollout import commands
-from penstock.demo.model import ensure_model
+from penstock.demo.model import LONG_TRAIN_STEPS, ensure_model
 from penstock.demo.stage import Stage
 
 ROOT = Path(__file__).parents[2]
@@ -190,7 +190,9 @@ async def measure(stage: Stage, options: argparse.Namespace) -> bool:
 
 
 async def run(options: argparse.Namespace) -> bool:
-    async with temporary_stage("blue-green", ensure_model(ROOT / "docs", seconds=60)) as stage:
+    async with temporary_stage(
+        "blue-green", ensure_model(ROOT / "docs", steps=LONG_TRAIN_STEPS)
+    ) as stage:
         return await measure(stage, options)
 
 

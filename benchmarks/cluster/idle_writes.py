@@ -14,13 +14,15 @@ from benchmarks.cluster.campaigns.temporary_stage import temporary_stage
 from benchmarks.options import option_parser
 from tests.support.cluster.quiet_writes import writes_while_quiet
 
-from penstock.demo.model import ensure_model
+from penstock.demo.model import LONG_TRAIN_STEPS, ensure_model
 
 ROOT = Path(__file__).parents[2]
 
 
 async def campaign(minutes: float) -> bool:
-    async with temporary_stage("quiet-cluster", ensure_model(ROOT / "docs", seconds=60)) as stage:
+    async with temporary_stage(
+        "quiet-cluster", ensure_model(ROOT / "docs", steps=LONG_TRAIN_STEPS)
+    ) as stage:
         stage.kubectl("apply", "-f", str(ROOT / "examples" / "tiny-model.yaml"))
         await stage.wait_until(
             lambda view: view.scaling.get("desiredReplicas") == 1,

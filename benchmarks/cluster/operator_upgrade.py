@@ -34,7 +34,7 @@ from penstock.core.spec.history import PODS_ANNOTATION, STABLE_ANNOTATION
 from penstock.core.spec.rollout import Strategy
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, TEMPLATE_HASH
 from penstock.demo.load import Load, Workload, corpus
-from penstock.demo.model import ensure_model
+from penstock.demo.model import LONG_TRAIN_STEPS, ensure_model
 from penstock.demo.stage import Stage
 
 ROOT = Path(__file__).parents[2]
@@ -161,7 +161,7 @@ async def campaign(per_strategy: int) -> bool:
         strategy: [f"{strategy.lower()}-{n}" for n in range(per_strategy)]
         for strategy in get_args(Strategy)
     }
-    models = ensure_model(ROOT / "docs", seconds=60)
+    models = ensure_model(ROOT / "docs", steps=LONG_TRAIN_STEPS)
     async with temporary_stage("operator-upgrade", models) as stage, AsyncExitStack() as stack:
         made = Campaign(stage, names)
         await made.begin()

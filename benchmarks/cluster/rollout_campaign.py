@@ -17,7 +17,7 @@ from tests.support.cluster import rollouts
 
 from penstock.core.spec.service import Object
 from penstock.demo.load import End, corpus
-from penstock.demo.model import ensure_model
+from penstock.demo.model import LONG_TRAIN_STEPS, ensure_model
 
 ROOT = Path(__file__).parents[2]
 CANARY = {
@@ -92,7 +92,7 @@ def _save(weights: dict[str, torch.Tensor], folder: Path) -> None:
 
 
 async def run(names: list[str], clients: int, within_s: float) -> None:
-    models = ensure_model(ROOT / "docs", seconds=60)
+    models = ensure_model(ROOT / "docs", steps=LONG_TRAIN_STEPS)
     with tempfile.TemporaryDirectory() as folder:
         made_releases = releases(Path(folder), models)
         expected = {title: end for end, title, _ in made_releases}

@@ -15,14 +15,16 @@ from benchmarks.options import option_parser
 from tests.support.cluster.scale_under_load import scale_under_load
 
 from penstock.demo.load import End, corpus
-from penstock.demo.model import ensure_model
+from penstock.demo.model import LONG_TRAIN_STEPS, ensure_model
 
 ROOT = Path(__file__).parents[2]
 
 
 async def campaign(requests: int, seed: int) -> bool:
     passed = True
-    async with temporary_stage("scale-campaign", ensure_model(ROOT / "docs", seconds=60)) as stage:
+    async with temporary_stage(
+        "scale-campaign", ensure_model(ROOT / "docs", steps=LONG_TRAIN_STEPS)
+    ) as stage:
         for kill in (False, True):
             stage.kubectl("apply", "-f", str(ROOT / "examples" / "tiny-model.yaml"))
             await stage.wait_for_engines("chat", 1, within_s=120)

@@ -30,7 +30,7 @@ from penstock.calibration.fit import Fit, Sample, fit
 from penstock.calibration.probe import Prober
 from penstock.calibration.sweep import Limits, sweep
 from penstock.core.spec.service import ENGINE_PORT
-from penstock.demo.model import ensure_model
+from penstock.demo.model import LONG_TRAIN_STEPS, ensure_model
 from penstock.demo.stage import Stage
 from penstock.sim.profile import Profile, write
 from penstock.sim.request import Request
@@ -184,7 +184,10 @@ def profile_of(said: Facts, fitted: Fit) -> Profile:
 
 
 async def campaign(options: argparse.Namespace) -> bool:
-    models, unlimited = ensure_model(ROOT / "docs", seconds=60), httpx.Limits(max_connections=None)
+    models, unlimited = (
+        ensure_model(ROOT / "docs", steps=LONG_TRAIN_STEPS),
+        httpx.Limits(max_connections=None),
+    )
     async with (
         temporary_stage("fidelity", models) as stage,
         httpx.AsyncClient(
