@@ -26,7 +26,7 @@ RATES = (None, 400, 100)
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One measurement of each way. load_average: before it."""
+    """Times of each way of starting, measured once. load_average: before them."""
 
     rate: int | None
     load_average: float

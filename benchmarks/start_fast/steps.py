@@ -22,7 +22,7 @@ from penstock_engine.sources.progress import Progress
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step took. checksum: of all numbers of all tensors, each read once; None of a fetch."""
+    """Time and memory of one step. checksum: of all numbers of all tensors, read once; None of a fetch."""
 
     seconds: float
     cpu_s: float  # of the processor, of all threads, which the load of the machine disturbs little

@@ -15,7 +15,7 @@ GIB, MIB = 1 << 30, 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ProgressState:
-    """How far a fetch is. bytes_per_s: over the network, in the last WINDOW intervals."""
+    """Progress of a fetch at one time. bytes_per_s: over the network, in the last WINDOW intervals."""
 
     done_bytes: int
     total_bytes: int
@@ -69,7 +69,7 @@ class Progress:
             self._done_bytes -= num_bytes
 
     def state(self) -> ProgressState:
-        """How far the fetch is now. Thread-safe."""
+        """The present progress. Thread-safe."""
         with self._lock:
             arrived = self.downloaded_bytes
             rate = mean_rate([*self._samples, (time.monotonic(), arrived)])

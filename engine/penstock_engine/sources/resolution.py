@@ -1,4 +1,4 @@
-"""What a URI means before and after its source was asked."""
+"""Checks of a URI, before and after its source has resolved it."""
 
 import os
 

@@ -56,7 +56,7 @@ def test_an_engine_reads_what_an_init_container_has_fetched() -> None:
         "fetch-model", "engine:1", ["penstock-engine"],
     )  # fmt: skip
     assert fetch["args"] == [
-        "fetch", URI, "--into=/models", "--host=$(POD_IP)", "--port=8000",
+        "fetch", URI, "--into=/models", "--deadline-seconds=3600", "--host=$(POD_IP)", "--port=8000",
         "--termination-log=/dev/termination-log",
     ]  # fmt: skip
     assert volumes(pod)["model"] == {"emptyDir": {}}

@@ -1,4 +1,4 @@
-"""Plans of the fetches of an adapter, by the pods that there are and what the status records."""
+"""Planned fetches of an adapter, by its present pods and the record in its status."""
 
 import json
 from dataclasses import replace

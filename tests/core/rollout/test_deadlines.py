@@ -10,12 +10,12 @@ from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.fetches import PodFetches
 from penstock.core.observed.rollout_phases import Phase
 from penstock.core.rollout.deadlines import (
-    FETCH_DEADLINE_S,
     PHASES_WITHOUT_DEADLINE,
     adapter_deadline_s,
     phase_deadline_s,
     progress_deadline_s,
 )
+from penstock.core.runtimes.pod_models import FETCH_DEADLINE_S
 from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec
 

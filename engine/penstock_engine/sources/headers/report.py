@@ -29,7 +29,7 @@ class SourcesReport:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What the verdict says of the sources; nothing if there are none, or one failed."""
+        """Entry of the verdict about the sources; empty if there are none, or one failed."""
         return {"sources": self.sources} if self.sources else {}
 
 

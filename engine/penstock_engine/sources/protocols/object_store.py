@@ -125,7 +125,7 @@ class ObjectStore:
             result = obstore.get(self._store, file.location, options=options)
         except Exception as error:
             raise self._error(error) from error
-        # Some stores do not know the condition, and send the new version.
+        # Some stores ignore If-Match, and send the new version.
         if result.meta["size"] != file.size_bytes or not _is_same(
             file.version, result.meta["e_tag"]
         ):

@@ -18,6 +18,7 @@ from penstock.cli.scaling.record import MARGIN_S, announce_wait
 from penstock.clients.kubernetes.client import Kube, connect
 from penstock.clients.kubernetes.leader import recording
 from penstock.clients.kubernetes.resources import INFERENCE_SERVICES, PODS
+from penstock.core.observed.fetches import GIB
 from penstock.core.observed.start_phases import start_phases
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.scaling.recording import AnyTick, Recording
@@ -142,7 +143,7 @@ def _say_starts(pods: Iterable[Object]) -> None:
     for each in sorted(found, key=lambda phases: -phases.ready_at_s)[:MAX_STARTS]:
         fetch = f"{each.fetch_s:.0f} s"
         if each.downloaded_bytes:
-            fetch += f" ({each.downloaded_bytes / (1 << 30):.1f} GiB)"
+            fetch += f" ({each.downloaded_bytes / GIB:.1f} GiB)"
         times_s = (each.scheduling_s, each.preparing_s, each.loading_s, each.total_s)
         node, preparing, loading, total = (f"{time_s:.0f} s" for time_s in times_s)
         table.add_row(each.pod, node, preparing, fetch, loading, total)
@@ -178,7 +179,7 @@ def _say_totals(tick: AnyTick, spec: ServiceSpec) -> None:
     idle = tick.settings.bounds.idle
     if idle is None:
         return
-    # Without scale to zero, the cheapest replica would have stayed.
+    # A service that is never at zero keeps its cheapest replica.
     price = min((variant.price_per_hour for variant in spec.variants), default=None)
     for sentence in describe(idle.totals, price):
         console.print(sentence)

@@ -23,7 +23,8 @@ from penstock.core.adapters.fetched import FetchedVersion, bounded
 from penstock.core.observed.accepted_spec import with_accepted_spec
 from penstock.core.observed.adapter_fetches import AdapterFetchPod
 from penstock.core.reconcile.adapter_fetches import FetchInputs, FetchPlan, plan_fetches
-from penstock.core.reconcile.adapter_state import FETCHING, FetchStep
+from penstock.core.reconcile.adapter_state import FetchStep
+from penstock.core.reconcile.condition_types import FETCHING
 from penstock.core.spec.service import ADAPTER_FETCH, ROLE_LABEL, ServiceSpec
 from penstock.errors import AlreadyExists, Forbidden, NotFound, Rejected, Transient
 
@@ -69,7 +70,7 @@ class _Refusal:
 
 
 class AdapterFetches:
-    """Plans the fetches of all adapters, and creates and deletes their pods in the background.
+    """Creates and deletes the pods that fetch adapters, beside the passes of the placement.
 
     settings: of the operator, with the image of the program that fetches. Adapters in volumes, and those
     whose versions are in the cache, cost a pass no more than a look at what their status records.

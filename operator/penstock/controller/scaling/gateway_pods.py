@@ -33,7 +33,7 @@ class GatewayPod:
         return self.unready_at_s is None
 
     def silent(self, now_s: float) -> SilentGateway:
-        """What is known of the gateway if it does not answer. now_s: Unix time."""
+        """The gateway as one that does not answer. now_s: Unix time."""
         at_s = self.unready_at_s
         return SilentGateway(None if at_s is None else now_s - at_s, self.hold_s)
 
@@ -63,7 +63,7 @@ def _unready_at_s(body: Object, pod: ObservedPod) -> float | None:
 
 
 def _hold_s(body: Object) -> float:
-    """How long the gateway holds a request, by its arguments; the default if they do not say."""
+    """Time for which the gateway holds a request, by its arguments or by default."""
     for container in body["spec"]["containers"]:
         arguments = container.get("args") or []
         for number, argument in enumerate(arguments):

@@ -9,9 +9,9 @@ from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.dedicated import ADAPTER_LABEL
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.formats.strategic_merge import merge
-from penstock.core.manifests import restricted
 from penstock.core.manifests.engine import program_overrides
 from penstock.core.manifests.model_fetch import COMMAND, add_access, mount_cache
+from penstock.core.manifests.own_container import own_container, own_pod
 from penstock.core.manifests.stored_record import adapter_owner
 from penstock.core.runtimes.paths import ADAPTER_CACHE_MOUNT
 from penstock.core.runtimes.pod_models import (
@@ -59,7 +59,10 @@ def adapter_fetch_pod(
     adapter's service, with a cache. kept: revisions of the adapter whose folders stay. The pod
     has no label of a service: pods with it are its engines, preflights and evaluations.
     """
-    pod = _pod(image, _args(adapter, version, source, spec, kept))
+    args = _args(adapter, version, source, spec, kept)
+    # The container has the name of the engine's: the user's template adds variables and mounts to it by name.
+    container = own_container(ENGINE_CONTAINER, image, COMMAND, args)
+    pod = own_pod(container | {"env": [], "resources": deepcopy(RESOURCES)})  # it serves no metrics
     mount_cache(pod, spec, ADAPTER_CACHE_MOUNT, read_only=False)
     add_access(pod, spec, adapter.secret)
     return {
@@ -91,29 +94,3 @@ def _args(
     args += [*secret_args(adapter.secret), *cache_args(spec, ADAPTER_CACHE_MOUNT)]
     args += [f"--keep={revision}" for revision in kept]
     return [*args, f"--termination-log={TERMINATION_LOG}"]
-
-
-def _pod(image: str, args: list[str]) -> Object:
-    """The pod spec without cache and Secret. Its container is called as the engine's.
-
-    So the variables and mounts of the user's template for the engine are merged into it.
-    """
-    return {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": deepcopy(restricted.POD),
-        "containers": [
-            {
-                "name": ENGINE_CONTAINER,
-                "image": image,
-                "command": list(COMMAND),
-                "args": args,
-                "env": [],
-                "resources": deepcopy(RESOURCES),
-                "securityContext": deepcopy(restricted.CONTAINER),
-                "terminationMessagePolicy": "FallbackToLogsOnError",
-                "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the pod's own
-            }
-        ],
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
-    }

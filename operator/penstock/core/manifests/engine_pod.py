@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from copy import deepcopy
 
-from penstock.core.manifests import restricted
 from penstock.core.manifests.model_fetch import fetch_models, read_headers
+from penstock.core.manifests.own_container import own_container, own_pod
 from penstock.core.manifests.placement import mount_shared_memory, shared_memory_gib
 from penstock.core.runtimes import penstock
 from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, mounted_adapter_path
@@ -75,26 +75,7 @@ def preflight_pod(spec: ServiceSpec, image: str) -> Object:
 
 def _pod(spec: ServiceSpec, image: str, command: list[str], args: list[str]) -> Object:
     """The pod spec that preflight and engine share: mounted files, and the restricted security context."""
-    pod: Object = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": deepcopy(restricted.POD),
-        "containers": [
-            {
-                "name": ENGINE_CONTAINER,
-                "image": image,
-                **({"command": command} if command else {}),
-                "args": args,
-                "env": [
-                    {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-                ],
-                "securityContext": deepcopy(restricted.CONTAINER),
-                "terminationMessagePolicy": "FallbackToLogsOnError",
-                "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the pod's own
-            }
-        ],
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
-    }
+    pod = own_pod(own_container(ENGINE_CONTAINER, image, command, args))
     for model in mounted_models(spec):
         _add_volume(pod, model.volume, _volume_source(model.uri), model.mount)
     if name := spec.settings.get("engine.parsers.chatTemplate.configMapKeyRef.name"):

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.core.formats.strategic_merge import merge
 from penstock.core.manifests import restricted
+from penstock.core.manifests.own_container import POD_IP, own_container
 from penstock.core.observed.preflight import ResolvedModel
 from penstock.core.runtimes.paths import ADAPTER_CACHE_MOUNT, MODEL_CACHE_MOUNT, MODEL_SECRET_MOUNT
 from penstock.core.runtimes.pod_models import (
@@ -45,7 +46,6 @@ ROOM, EXTRA_ROOM = "ephemeral-storage", 1.05
 ARCHIVE_ROOM = 2.5
 # Whose files the pod's containers write and read in a cache: the user of restricted.POD.
 CACHE_GROUP = restricted.POD["runAsUser"]
-ENV: list[Object] = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
 
 
 def fetch_models(pod: Object, spec: ServiceSpec, image: str) -> None:
@@ -65,9 +65,9 @@ def fetch_models(pod: Object, spec: ServiceSpec, image: str) -> None:
     if spec.model_secret is not None:
         _add_secret(pod, spec.model_secret)
     pod["initContainers"] = [
-        _container(model.container, image, fetch_args(spec, model))
+        own_container(model.container, image, COMMAND, fetch_args(spec, model))
         | {
-            "env": [*deepcopy(ENV), *_source_variables(spec)],
+            "env": [deepcopy(POD_IP), *_source_variables(spec)],
             "resources": engine_share(engine["resources"]),
             "volumeMounts": [
                 *_own_mounts(spec),
@@ -110,7 +110,7 @@ def with_engine_share(pod: Object, resources: Object) -> None:
 
 
 def with_resolved_uris(template: Object, models: Mapping[str, ResolvedModel]) -> Object:
-    """The pod template with the revisions that a preflight has resolved, in place of the URIs of the spec.
+    """A pod template whose URIs are replaced by the revisions that a preflight has resolved.
 
     models: by their URI in the spec. A container that has its resolved URI already stays as it is.
     """
@@ -185,7 +185,7 @@ def _add_cache(pod: Object, spec: ServiceSpec, image: str) -> None:
     mount_cache(pod, spec, MODEL_CACHE_MOUNT, read_only=True)
     mounts = [_mount(model.volume, model.mount, read_only=True) for model in models]
     mounts.append(_mount(MODEL_CACHE_VOLUME, MODEL_CACHE_MOUNT, read_only=False))
-    holder = _container(HOLD_CONTAINER, image, hold_args(models))
+    holder = own_container(HOLD_CONTAINER, image, COMMAND, hold_args(models))
     pod["containers"].append(
         holder | {"resources": deepcopy(HOLD_RESOURCES), "volumeMounts": mounts}
     )
@@ -213,18 +213,6 @@ def _own_mounts(spec: ServiceSpec) -> list[Object]:
 
 def _mount(name: str, path: str, *, read_only: bool) -> Object:
     return {"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})}
-
-
-def _container(name: str, image: str, args: list[str]) -> Object:
-    return {
-        "name": name,
-        "image": image,
-        "command": COMMAND,
-        "args": args,
-        "env": deepcopy(ENV),
-        "securityContext": deepcopy(restricted.CONTAINER),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
 
 
 def _is_own(container: Any) -> bool:

@@ -12,7 +12,8 @@ from penstock.core.adapters.fetched import Fetched, FetchedVersion
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.manifests.adapter_fetch import adapter_fetch_name, adapter_fetch_pod
 from penstock.core.observed.adapter_fetches import AdapterFetchPod
-from penstock.core.reconcile.adapter_state import FETCHING, FetchStep
+from penstock.core.reconcile.adapter_state import FetchStep
+from penstock.core.reconcile.condition_types import FETCHING
 from penstock.core.reconcile.plan_steps import Deletion, preflight_retry_s
 from penstock.core.spec.service import Object, ServiceSpec
 

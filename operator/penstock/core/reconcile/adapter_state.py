@@ -6,9 +6,6 @@ from typing import Literal
 from penstock.core.adapters.fetched import FetchedVersion
 from penstock.core.adapters.pool import PoolStep
 
-# Reason while the files of a version are fetched.
-FETCHING = "Fetching"
-
 InstanceState = Literal["Pending", "Loading", "Loaded", "Evicted", "Failed"]
 
 

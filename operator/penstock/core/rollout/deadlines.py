@@ -6,6 +6,7 @@ from penstock.core.observed.rollout_phases import PHASES, PHASES_THAT_USERS_END,
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.adapter_events import MAX_SHORT_S
 from penstock.core.rollout.routes import GATEWAY_TIMEOUT_S
+from penstock.core.runtimes.pod_models import FETCH_DEADLINE_S
 from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.rollout import RolloutSpec
 from penstock.core.spec.service import ServiceSpec
@@ -15,10 +16,6 @@ PHASES_WITHOUT_DEADLINE = (*SETTLED_PHASES, *sorted(PHASES_THAT_USERS_END))
 
 # Time after the grace period in which the kubelet of a healthy node has removed a pod, in seconds.
 REMOVAL_S = 30.0
-
-
-# Time after which a fetch ends without a model, in seconds: the default of `penstock-engine fetch`.
-FETCH_DEADLINE_S = 3600.0
 
 
 def progress_deadline_s(

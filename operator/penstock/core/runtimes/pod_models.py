@@ -22,6 +22,8 @@ TERMINATION_LOG = "/dev/termination-log"
 # Time in which a model stays in the cache after its fetch, in seconds. `hold` begins once the engine's image,
 # of some 10 GB, was pulled.
 HOLD_S = 1800
+# Time after which a fetch ends without a model, in seconds; its container is started again and goes on.
+FETCH_DEADLINE_S = 3600
 # Place of the URI in the arguments of a container that fetches.
 URI_ARGUMENT = 1
 
@@ -78,6 +80,7 @@ def fetch_args(spec: ServiceSpec, model: PodModel) -> list[str]:
     args += cache_args(spec, MODEL_CACHE_MOUNT)
     if spec.model_cache_claim is not None:
         args.append(f"--hold-seconds={HOLD_S}")
+    args.append(f"--deadline-seconds={FETCH_DEADLINE_S}")
     args += ["--host=$(POD_IP)", f"--port={ENGINE_PORT}"]
     return [*args, f"--termination-log={TERMINATION_LOG}"]
 

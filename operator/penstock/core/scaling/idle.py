@@ -114,7 +114,7 @@ class IdleState:
         """The totals with the time since the last decision. startup_s: of a first replica."""
         if self.busy_s is None:
             return self.totals
-        totals = self.totals.after(seen.now_s - self.at_s, is_zero=self.is_zero)
+        totals = self.totals.with_time(seen.now_s - self.at_s, is_zero=self.is_zero)
         return totals.woken(startup_s) if self.is_zero and seen.provisioned else totals
 
 

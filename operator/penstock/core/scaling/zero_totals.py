@@ -1,4 +1,4 @@
-"""What scale to zero has saved, and what it has cost in time to first token."""
+"""Savings of scale to zero, and its cost in time to first token."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class ZeroTotals:
     wake_ups: int = 0
     waited_s: float = 0.0
 
-    def after(self, passed_s: float, *, is_zero: bool) -> "ZeroTotals":
+    def with_time(self, passed_s: float, *, is_zero: bool) -> "ZeroTotals":
         """The totals after a time at zero, or with replicas."""
         zero_s = self.zero_s + (passed_s if is_zero else 0.0)
         return ZeroTotals(self.watched_s + passed_s, zero_s, self.wake_ups, self.waited_s)

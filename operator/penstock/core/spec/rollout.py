@@ -8,7 +8,7 @@ from penstock.core.spec.resources import Quantities, ResourceSpec
 
 Strategy = Literal["Canary", "BlueGreen", "Rolling", "Recreate"]
 Comparison = Literal["FreshControl", "Stable"]
-# What a revision of a service at zero replicas needs: Try starts engines of it first, Accept none.
+# Acceptance of a revision of a service at zero replicas: Try starts engines of it first, Accept starts none.
 AtZero = Literal["Try", "Accept"]
 Promotion = Literal["Automatic", "Manual"]
 # A number of replicas, or a percentage of the desired number such as "25%".

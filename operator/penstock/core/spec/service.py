@@ -25,7 +25,7 @@ TEMPLATE_HASH = f"{GROUP}/template-hash"
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "penstock"
 SERVE, PREFLIGHT, EVALUATION = "serve", "preflight", "evaluation"
-# Of pods that fetch an adapter: children of a LoraAdapter, without the label of a service.
+# Role of pods that fetch an adapter. They are children of a LoraAdapter, and have no label of a service.
 ADAPTER_FETCH = "adapter-fetch"
 # Cohort of the stable pods that a canary is compared with; all other pods have no cohort.
 CONTROL = "control"

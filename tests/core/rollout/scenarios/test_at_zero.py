@@ -99,7 +99,7 @@ def test_a_revision_that_crashes_in_a_rollout_that_was_woken_is_rolled_back(at_z
 
 
 def test_a_request_after_the_acceptance_finds_the_new_revision_alone(at_zero):
-    """It was accepted without an engine, so nothing rolls it back."""
+    """A revision that was accepted without an engine is not rolled back."""
     world = at_zero("BlueGreen", promotion="Manual")
     new, _ = world.change()
     settle(world)

@@ -108,7 +108,7 @@ def test_a_record_of_another_kind_is_no_record(learned: Learned, spoil: Any) -> 
 
 
 def test_a_record_without_cold_starts_is_still_read(learned: Learned) -> None:
-    """That of an operator before pods fetched models."""
+    """Operators wrote such records before pods fetched models."""
     record = to_record(learned) | {"version": 10}
     found = from_record({k: v for k, v in record.items() if "cold" not in k})
     assert found == replace(learned, version=10)
