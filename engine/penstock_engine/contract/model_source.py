@@ -56,7 +56,7 @@ class ModelSource:
     """Location of a model or adapter.
 
     host: claim, bucket, registry or server. name: repository of hf and oci. path: below these, without
-    slashes at its ends, except for file. revision: branch, tag or commit. digest: sha256:…, of what is there.
+    slashes at its ends, except for file. revision: branch, tag or commit. digest: sha256:…, of the content.
     """
 
     scheme: Scheme
@@ -134,10 +134,10 @@ def _digest_of(fragment: str) -> str | None:
 
 
 def _check_characters(scheme: str, rest: str) -> None:
-    """Refuse what does not belong into a URI that is stored and shown, secrets first."""
+    """Refuse secrets, as URIs are stored and shown, and characters that no URI has."""
     if scheme == "https" and ("@" in rest.partition("/")[0] or "?" in rest):
         raise ValueError(
-            "the model's URI has a user, a password or a query: secrets belong into a file that NETRC names"
+            "the model's URI has a user, a password or a query: put secrets into the file that NETRC names"
         )
     if any(ord(character) <= ord(" ") or ord(character) == 0x7F for character in rest):
         raise ValueError("the model's URI has a space or a control character: write it as %20")

@@ -20,9 +20,9 @@ from penstock_engine.sources.storage.model_folder import remove_others
 DEFAULT_LIMITS = FetchLimits()
 # Exit codes. A failure that may pass has that of sysexits.h for it (EX_TEMPFAIL).
 SUCCEEDED, FAILED, FAILED_FOR_NOW = 0, 1, 75
-# Time after its deadline in which a fetch ends by itself, in seconds: a read without a byte takes so long.
+# Longest time after its deadline in which a fetch ends by itself, in seconds: the time limit of a read.
 MAX_GRACE_S = 30.0
-MAX_SOURCES = 8  # whose URIs fit into a termination message
+MAX_SOURCES = 8  # of a preflight; the URIs of more do not fit into a termination message
 
 Credentials = Annotated[
     Path | None,
@@ -143,7 +143,7 @@ def finish(report: Mapping[str, Any], termination_log: Path | None) -> NoReturn:
 
 @contextmanager
 def ended_by(deadline_s: float, termination_log: Path | None) -> Iterator[None]:
-    """End the process if it is still here some time after its deadline.
+    """End the process if it still runs some time after its deadline.
 
     A fetch ends by itself, unless it waits within a library for a source that sends a byte now and then.
     """

@@ -1,1 +1,1 @@
-"""Reads of a source only what a check of the model needs: texts, and the headers of weights."""
+"""Reads only the parts of a source that a check of the model needs: texts, and the headers of weights."""

@@ -1,4 +1,4 @@
-"""Fetches of a model what a check of it reads: texts whole, weights as sparse files with real headers."""
+"""Fetches the parts of a model that a check reads: whole texts, and sparse files with headers of weights."""
 
 import shutil
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ OF_A_VOLUME = "lost+found"  # that the root of a new file system has
 
 @dataclass(frozen=True, slots=True)
 class SourceHeaders:
-    """A source whose headers are in a folder. total_bytes: of the files that a fetch brings.
+    """A source whose headers are in a folder. total_bytes: size of the files that a fetch downloads.
 
-    is_archive: it is in an archive, of which nothing was read; total_bytes are those of the archives.
+    is_archive: the model is in archives, of which nothing was read; total_bytes is their size.
     """
 
     resolved_uri: str
@@ -45,7 +45,7 @@ class SourceHeaders:
 
 
 def fetch_headers(uri: str, folder: Path, limits: FetchLimits) -> SourceHeaders:
-    """Fetch what a check reads into an empty folder. Raises FetchError, with the reasons of a fetch.
+    """Fetch the parts that a check reads into an empty folder. Raises FetchError, with a fetch's reasons.
 
     Files with weights have their true size, and nothing behind their header.
     """
@@ -119,7 +119,7 @@ def _write_header(remote: Source, file: SourceFile, folder: Path, deadline: Dead
 
 
 def _read_safetensors(remote: Source, file: SourceFile, deadline: Deadline) -> bytes:
-    """The header of a safetensors file, with its size before it; of what is none, some first bytes."""
+    """The header of a safetensors file, with its size before it; the first bytes of any other file."""
     start = _read(remote, file, 0, FIRST_SAFETENSORS_BYTES, deadline)
     header_bytes = int.from_bytes(start[:8], "little")
     end = 8 + header_bytes

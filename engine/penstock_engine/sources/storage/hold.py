@@ -18,7 +18,7 @@ from penstock_engine.sources.storage.model_folder import Manifest, read_manifest
 from penstock_engine.sources.storage.store import Store
 
 LOOK_S = (
-    10.0  # between looks at the folders and leases: a third of the time after which leases expire
+    10.0  # between checks of the folders and leases: a third of the time after which leases expire
 )
 
 
@@ -29,7 +29,7 @@ class HoldError(Exception):
 def hold(folders: Sequence[Path], cache: Path, ended: threading.Event, look_s: float) -> None:
     """Hold the models that folders have, until an event. Raises HoldError if one has none, OSError.
 
-    look_s: seconds between looks at whether they are still whole.
+    look_s: seconds between checks that the folders still have their models.
     """
     if not cache.is_dir():
         raise HoldError(
@@ -69,7 +69,7 @@ class _HeldModel:
         )
 
     def check(self) -> None:
-        """Say if the folder has no longer the model, and take a lease anew that was removed. Raises OSError.
+        """Print whether the folder still has the model, and replace a lease that was removed. Raises OSError.
 
         The engine has read its model already and goes on: the end of this process would take it out of
         service. A network file system may also fail for a moment.

@@ -98,5 +98,5 @@ class Operator(Component):
     NAMESPACE/NAME, such as team-a/model-reader. Their tokens are not mounted."""
     source_variables: list[SourceVariable] = Field(default=[])
     """Variables of all containers that fetch models, as NAME=VALUE, such as HF_ENDPOINT=URL for a mirror of
-    the hub. Credentials belong into Secrets that services name."""
+    the hub. Put credentials into Secrets that services name."""
     prometheus: Prometheus = Prometheus()

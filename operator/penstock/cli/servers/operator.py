@@ -171,7 +171,7 @@ def source_variables(given: Iterable[str]) -> dict[str, str]:
         if name not in SOURCE_VARIABLES or not value:
             raise typer.BadParameter(
                 f"--source-variable must be NAME=VALUE with one of {', '.join(SOURCE_VARIABLES)}, not "
-                f"{name}; credentials belong into the Secret that spec.model.secretRef of a service names"
+                f"{name}; put credentials into the Secret that spec.model.secretRef of a service names"
             )
     return found
 

@@ -37,14 +37,14 @@ OWN_INIT_CONTAINERS = frozenset(FETCH_CONTAINERS.values())
 COMMAND = ["penstock-engine"]
 # The holder sleeps between renewals of a lease. Requests equal limits, as in pods of class Guaranteed.
 HOLD_RESOURCES: Object = {key: {"cpu": "20m", "memory": "64Mi"} for key in ("requests", "limits")}
-# Resources of an engine that a container has too which runs before it. No accelerators: none may be free.
+# Resources of an engine that init containers request too. Not accelerators, of which none may be free.
 SHARED_RESOURCES = ("cpu", "memory")
-# Resource of a node's disk. A container that fetches requests the size of its model of it, and a part for
-# markers and parts of files that are fetched again.
+# Resource of a node's disk, and how much of it a container that fetches requests, in sizes of its model:
+# markers, and parts of files that are fetched again, take some more.
 ROOM, EXTRA_ROOM = "ephemeral-storage", 1.05
-# The same of a model in archives, which lie beside what is unpacked. Weights shrink by a third at most.
+# The same for a model in archives, which are kept until all is unpacked. Weights shrink by a third at most.
 ARCHIVE_ROOM = 2.5
-# Whose files the pod's containers write and read in a cache: the user of restricted.POD.
+# Group of the files in a cache, which all containers run with: that of the user of restricted.POD.
 CACHE_GROUP = restricted.POD["runAsUser"]
 
 
@@ -91,7 +91,7 @@ def read_headers(pod: Object, spec: ServiceSpec) -> None:
 
 
 def with_template_fields(pod: Object, fields: Object) -> None:
-    """Give the containers that fetch variables and volumes of the user's template. fields: these."""
+    """Add fields of the user's template, such as variables, to the containers that fetch."""
     own = {name: value for name, value in fields.items() if name != "name"}
     if "initContainers" in pod:
         pod["initContainers"] = [
@@ -100,7 +100,7 @@ def with_template_fields(pod: Object, fields: Object) -> None:
 
 
 def with_engine_share(pod: Object, resources: Object) -> None:
-    """Give the containers that fetch the CPU and memory of an engine. resources: of the engine."""
+    """Set the CPU and memory of containers that fetch to those of an engine. resources: of the engine."""
     for container in pod.get("initContainers", ()):
         if _is_own(container):
             room = container["resources"].get("requests", {}).get(ROOM)
@@ -110,7 +110,7 @@ def with_engine_share(pod: Object, resources: Object) -> None:
 
 
 def with_resolved_uris(template: Object, models: Mapping[str, ResolvedModel]) -> Object:
-    """A pod template whose URIs are replaced by the revisions that a preflight has resolved.
+    """Replace the URIs in a pod template by the revisions that a preflight has resolved.
 
     models: by their URI in the spec. A container that has its resolved URI already stays as it is.
     """
@@ -148,7 +148,7 @@ def engine_share(resources: Object) -> Object:
 
 
 def mount_cache(pod: Object, spec: ServiceSpec, path: str, *, read_only: bool) -> None:
-    """Mount the service's cache in the container engine of a pod, which gets its group.
+    """Mount the service's cache in the container `engine` of a pod, and give the pod its group.
 
     path: in the container. Where it is mounted twice, it is one volume.
     """
@@ -166,7 +166,7 @@ def mount_cache(pod: Object, spec: ServiceSpec, path: str, *, read_only: bool) -
 
 
 def add_access(pod: Object, spec: ServiceSpec, secret: str | None) -> None:
-    """Give the container engine of a pod the credentials of a source, and the operator's variables.
+    """Give the container `engine` of a pod the credentials of a source, and the operator's variables.
 
     secret: name of the Secret with the credentials; None: there is none.
     """

@@ -1,4 +1,4 @@
-"""Models of a pod: where each lies, and the arguments of the programs that fetch them."""
+"""Models of a pod: volume and path of each, and the arguments of the programs that fetch them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from penstock_engine.contract.model_source import is_fetched
 
 DRAFT_URI = "engine.speculative.model.uri"
 TERMINATION_LOG = "/dev/termination-log"
-# Time in which a model stays in the cache after its fetch, in seconds. `hold` begins once the engine's image,
-# of some 10 GB, was pulled.
+# Time in which a model stays in the cache after its fetch, in seconds. `hold` starts after the pull of the
+# engine's image, of some 10 GB.
 HOLD_S = 1800
-# Time after which a fetch ends without a model, in seconds; its container is started again and goes on.
+# Time limit of a fetch, in seconds. Its container is then restarted, and resumes the fetch.
 FETCH_DEADLINE_S = 3600
-# Place of the URI in the arguments of a container that fetches.
+# Index of the URI in the arguments of a container that fetches.
 URI_ARGUMENT = 1
 
 
