@@ -1,9 +1,9 @@
-"""The option --source-variable of the operator."""
+"""Options of the operator about fetched models: --source-variable and --node-cache-path."""
 
 import pytest
 import typer
 
-from penstock.cli.servers.operator import source_variables
+from penstock.cli.servers.operator import folder_of_nodes, source_variables
 
 
 def test_names_and_values() -> None:
@@ -18,3 +18,12 @@ def test_other_variables_are_refused_without_their_value(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="must be NAME=VALUE") as refused:
         source_variables([text])
     assert "hf_secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", "models", "/var//models", "/var/../etc", "/models/", "/./a"]
+)
+def test_the_cache_of_a_node_has_a_folder_of_its_own(path: str) -> None:
+    assert folder_of_nodes("/var/lib/penstock/models") == "/var/lib/penstock/models"
+    with pytest.raises(typer.BadParameter, match="--node-cache-path must be an absolute path"):
+        folder_of_nodes(path)

@@ -25,8 +25,22 @@ def test_a_service_with_adapters_has_a_cache_whatever_its_own_model() -> None:
     assert to_core(service("hf://org/model", {}, **CACHE, **SECRET)).model_secret == "hub"
 
 
+def test_the_cache_of_nodes() -> None:
+    def read(**cache: Any) -> tuple[str | None, bool]:
+        made = to_core(service("hf://org/model", {}, cache=cache))
+        return made.model_cache_claim, made.uses_node_cache
+
+    assert read(type="Node") == (None, True)
+    assert read(claimName="cache") == read(claimName="cache", type="Claim") == ("cache", False)
+
+
 @pytest.mark.parametrize(
-    ("engine", "model", "field"), [({}, CACHE, "cache"), (LORA, SECRET, "secretRef")]
+    ("engine", "model", "field"),
+    [
+        ({}, CACHE, "cache"),
+        (LORA, {"cache": {"type": "Node"}}, "cache"),
+        (LORA, SECRET, "secretRef"),
+    ],
 )
 def test_a_setting_without_effect_is_refused(engine: Any, model: Any, field: str) -> None:
     with pytest.raises(

@@ -136,7 +136,23 @@ BAD = [
         changed("model.secretRef", {"name": "My Secret"}),
         "must be the name of an object",
     ),
-    ("no claim of the cache", changed("model.cache", {}), "claimName"),
+    ("no claim of the cache", changed("model.cache", {}), "claimName must be set, unless type"),
+    (
+        "a type without its claim",
+        changed("model.cache", {"type": "Claim"}),
+        "claimName must be set",
+    ),
+    ("another type of cache", changed("model.cache", {"type": "Memory"}), "spec.model.cache.type"),
+    (
+        "two caches",
+        changed("model.cache", {"claimName": "c", "type": "Node"}),
+        "claimName must not be set with type Node",
+    ),
+    (
+        "a size of the nodes' caches",
+        changed("model.cache", {"type": "Node", "sizeLimit": "1Gi"}),
+        "the chart value nodeCache.sizeLimit",
+    ),
     (
         "empty cache",
         changed("model.cache", {"claimName": "c", "sizeLimit": 0}),

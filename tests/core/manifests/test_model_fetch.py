@@ -7,7 +7,7 @@ import pytest
 from tests.support.specs.service_spec import pod_resources, service_spec
 
 from penstock.core.manifests import engine as manifests
-from penstock.core.manifests.allowed_pods import PodLimits
+from penstock.core.manifests.allowed_pods import PodLimits, Violation
 from penstock.core.manifests.model_fetch import uris_of, with_resolved_uris
 from penstock.core.observed.preflight import ResolvedModel
 from penstock.core.spec.service import ServiceSpec, VariantSpec
@@ -137,6 +137,70 @@ def test_a_cache_is_written_by_fetches_and_held_while_the_pod_lives() -> None:
     assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsUser"]
 
 
+NODE_CACHE = "/var/lib/penstock/models"
+
+
+def with_node_cache(**changes: Any) -> ServiceSpec:
+    return replace(with_draft(), model_cache_type="Node", node_cache_path=NODE_CACHE, **changes)
+
+
+def test_the_cache_of_a_node_is_only_read() -> None:
+    """Its server writes, which pods ask over a socket in the folder."""
+    pod = serve(with_node_cache())
+    engine, holder = pod["containers"]
+    assert volumes(pod)["model-cache"] == {
+        "hostPath": {"path": NODE_CACHE, "type": "DirectoryOrCreate"}
+    }
+    for each in pod["initContainers"]:
+        assert {"--node-cache=/model-cache", "--hold-seconds=1800"} <= set(each["args"])
+        assert not any(arg.startswith("--cache") for arg in each["args"])
+    assert holder["args"] == ["hold", "/models", "/draft", "--node-cache=/model-cache"]
+    for each in (*pod["initContainers"], engine, holder):
+        assert mounts(each)["model-cache"] == ("/model-cache", True)
+    assert "fsGroup" not in pod["securityContext"]
+    assert "model-cache" not in volumes(preflight(with_node_cache()))
+
+
+def test_pods_fetch_for_themselves_where_nodes_have_no_cache() -> None:
+    """Such as those of a running service, after the cache of nodes was disabled."""
+    assert serve(replace(with_draft(), model_cache_type="Node")) == serve(with_draft())
+    assert serve(replace(with_draft(), node_cache_path=NODE_CACHE)) == serve(with_draft())
+
+
+def test_a_cache_of_nodes_has_to_be_enabled() -> None:
+    refused = PodLimits().violation(with_node_cache())
+    assert refused is not None
+    assert refused.reason == "NodeCacheNotEnabled"
+    assert "chart value nodeCache.enabled" in refused.message
+    unrestricted = PodLimits(allow_unrestricted_templates=True)
+    assert unrestricted.violation(with_node_cache()) == refused
+    enabled = PodLimits(node_cache_path=NODE_CACHE)
+    assert enabled.violation(replace(with_node_cache(), node_cache_path=None)) is None
+
+
+def test_the_folder_of_a_nodes_cache_is_no_source() -> None:
+    spec = with_node_cache(model_uri=f"file://{NODE_CACHE}/blobs")
+    refused = PodLimits(node_cache_path=NODE_CACHE).violation(spec)
+    assert refused is not None
+    assert refused.reason == "HostPathNotAllowed"
+
+
+def test_a_template_may_only_read_the_cache_of_a_node() -> None:
+    def violation(**mount: Any) -> Violation | None:
+        cache = {"name": "model-cache", "mountPath": "/cache", **mount}
+        side = {"name": "side", "image": "mine", "volumeMounts": [cache]}
+        spec = with_node_cache(template={"spec": {"containers": [side]}})
+        return PodLimits(node_cache_path=NODE_CACHE).violation(spec)
+
+    refused = violation()
+    assert refused is not None
+    assert refused.reason == "TemplateNotAllowed"
+    assert refused.message.startswith(
+        "spec.template.spec.containers[side].volumeMounts[] must set readOnly"
+    )
+    assert violation(readOnly=True) is None
+
+
 def test_a_revision_fetches_what_its_preflight_has_found() -> None:
     pods = manifests.own_pods(with_draft(), "r", "engine:1")
     found = with_resolved_uris(pods.serve, {URI: ResolvedModel(URI, RESOLVED, 20_000_000_000)})
@@ -149,8 +213,12 @@ def test_a_revision_fetches_what_its_preflight_has_found() -> None:
     assert uris_of(pods.serve)["fetch-model"] == URI  # the argument is not changed
 
 
-def test_a_model_in_a_cache_takes_no_room_of_the_node() -> None:
-    pods = manifests.own_pods(replace(SPEC, model_cache_claim="cache"), "r", "engine:1")
+@pytest.mark.parametrize(
+    "cache",
+    [{"model_cache_claim": "cache"}, {"model_cache_type": "Node", "node_cache_path": NODE_CACHE}],
+)
+def test_a_model_in_a_cache_takes_no_room_of_the_pod(cache: dict[str, Any]) -> None:
+    pods = manifests.own_pods(replace(SPEC, **cache), "r", "engine:1")
     found = with_resolved_uris(pods.serve, {URI: ResolvedModel(URI, RESOLVED, 1000)})
     assert "ephemeral-storage" not in found["spec"]["initContainers"][0]["resources"]["requests"]
 

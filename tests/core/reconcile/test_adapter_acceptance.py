@@ -70,7 +70,17 @@ def test_a_fetched_adapter_needs_the_cache_of_its_service() -> None:
     cause = refusal(hub, service(), ("pvc://adapters",), NameIndex())
     assert cause is not None
     assert cause.reason == "CacheRequired"
-    assert "set spec.model.cache.claimName of the service" in cause.message
+    assert cause.message.endswith("to a claim that its engines can share")
+    with_node_cache = service() | {
+        "spec": service()["spec"] | {"model": {"cache": {"type": "Node"}}}
+    }
+    of_nodes = refusal(hub, with_node_cache, (), NameIndex())
+    assert of_nodes is not None
+    assert of_nodes.reason == "CacheRequired"
+    assert of_nodes.message == (
+        "chat has no cache for hf://org/sql: set spec.model.cache.claimName of the service to a claim that "
+        "its engines can share in place of spec.model.cache.type Node, as caches of nodes have no adapters"
+    )
     assert refusal(hub, service(), (), NameIndex(), has_cache=True) is None
     assert refusal(hub, service(), None, NameIndex()) is None
     unmounted = refusal(SQL, service(), (), NameIndex(), has_cache=True)

@@ -163,6 +163,8 @@ def test_a_forbidden_pod_of_a_file_model_names_the_way_out() -> None:
         for uri, message in (("pvc://m", refused), ("file:///m", refused), ("file:///m", "no CPU"))
     ]
     assert ["a pvc:// URI" in text for text in told] == [False, True, False]
+    of_nodes = replace(SPEC, model_uri="hf://a/b", model_cache_type="Node")
+    assert "name a claim in spec.model.cache.claimName" in explain_forbidden(of_nodes, refused)[1]
     assert explain_forbidden(SPEC, "no")[0] == "PodForbidden"
 
 

@@ -90,6 +90,7 @@ def _fetching(wanted: ModelSource) -> dict[str, Any]:
         model_secret=secret and secret.name,
         model_cache_claim=cache and cache.claim_name,
         model_cache_bytes=cache and _bytes(cache.size_limit),
+        model_cache_type=cache and cache.type,
     )
 
 
@@ -145,13 +146,14 @@ def _require_engine(overrides: dict[str, Any]) -> None:
 def _require_fetched_model(service: ServiceSpec) -> None:
     """Raise InvalidService for settings about fetched models if no model is fetched.
 
-    The cache has the fetched adapters too.
+    A claim has the fetched adapters too.
     """
     if fetched_models(service):
         return
     for field, value in (
         ("secretRef", service.model_secret),
         ("cache", None if takes_adapters(service) else service.model_cache_claim),
+        ("cache", service.uses_node_cache or None),
     ):
         if value is not None:
             raise InvalidService(

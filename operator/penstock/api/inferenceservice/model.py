@@ -4,28 +4,52 @@ from typing import Annotated
 
 from pydantic import Field
 
-from penstock.api.schema.defaults import optional
+from penstock.api.schema.defaults import core_default, optional
 from penstock.api.schema.model_uri import model_uri
 from penstock.api.schema.names import model_name_at
 from penstock.api.schema.references import ObjectName, SecretRef
-from penstock.api.schema.rules import Model
+from penstock.api.schema.rules import Model, Rule
 from penstock.api.schema.scalars import Bytes
+from penstock.core.spec.service import CacheType, ServiceSpec
 
 
 class ModelCache(Model):
-    """Claim that keeps the files of fetched models for later pods."""
+    """Claim, or folder of each node, that keeps the files of fetched models for later pods."""
 
-    claim_name: ObjectName = Field(
-        description=(
-            "Name of a PersistentVolumeClaim in the same namespace, such as model-cache. Pods on several "
-            "nodes need access mode ReadWriteMany."
+    RULES = (
+        Rule(
+            "has(self.claimName) || has(self.type) && self.type == 'Node'",
+            lambda cache: cache.claim_name is not None or cache.type == "Node",
+            "spec.model.cache.claimName must be set, unless type is Node",
         ),
+        Rule(
+            "!has(self.claimName) || !has(self.type) || self.type != 'Node'",
+            lambda cache: cache.claim_name is None or cache.type != "Node",
+            "spec.model.cache.claimName must not be set with type Node; remove one of them",
+        ),
+        Rule(
+            "!has(self.sizeLimit) || has(self.claimName)",
+            lambda cache: cache.size_limit is None or cache.claim_name is not None,
+            "spec.model.cache.sizeLimit must not be set with type Node, whose size is the chart value "
+            "nodeCache.sizeLimit; remove it",
+        ),
+    )
+
+    type: CacheType | None = optional(
+        "Claim: the claim in claimName. Node: the cache that Penstock keeps on each node for all services, "
+        "which pods can only read. It requires the chart value nodeCache.enabled. A model that it does not "
+        "fetch is fetched into a volume of the pod.",
+        json_schema_extra=core_default(ServiceSpec, "model_cache_type"),
+    )
+    claim_name: ObjectName | None = optional(
+        "Name of a PersistentVolumeClaim in the same namespace, such as model-cache. Pods on several nodes "
+        "need access mode ReadWriteMany. Required with type Claim.",
         min_length=1,
         max_length=253,
     )
     size_limit: Bytes | None = optional(
-        "Size at which the cache is held by removing models that were not used for longest and that no pod "
-        "uses, such as 200Gi. Default: the size of the volume."
+        "Size at which the claim's cache is held by removing models that were not used for longest and that "
+        "no pod uses, such as 200Gi. Default: the size of the volume."
     )
 
 
@@ -56,6 +80,7 @@ class ModelSource(Model):
         "such as .dockerconfigjson. Default: none."
     )
     cache: ModelCache | None = optional(
-        "Claim that keeps the files of fetched models for later pods. Adapters that are fetched require it: "
-        "engines read them there. Default: each pod fetches its model into a volume of its own."
+        "Claim, or folder of each node, that keeps the files of fetched models for later pods. Adapters that "
+        "are fetched require a claim: engines read them there. Default: each pod fetches its model into a "
+        "volume of its own."
     )

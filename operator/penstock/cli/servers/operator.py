@@ -83,6 +83,13 @@ def run(
             "repeated. Default: none."
         ),
     ] = None,
+    node_cache_path: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder of each node with the cache of models that `penstock-engine node-cache` keeps "
+            "there. Services may use it (spec.model.cache.type). Default: nodes have no cache."
+        ),
+    ] = None,
     engines_from: Annotated[
         str | None,
         typer.Option(
@@ -128,6 +135,7 @@ def run(
             allow_unrestricted_templates,
             tuple(allowed_host_path or ()),
             tuple(allowed_service_account or ()),
+            None if node_cache_path is None else folder_of_nodes(node_cache_path),
         ),
         source_variables(source_variable or ()),
         None if engines_from is None else peers(engines_from),
@@ -174,6 +182,17 @@ def source_variables(given: Iterable[str]) -> dict[str, str]:
                 f"{name}; put credentials into the Secret that spec.model.secretRef of a service names"
             )
     return found
+
+
+def folder_of_nodes(path: str) -> str:
+    """Parse --node-cache-path. Raises BadParameter for a path that is no folder of its own."""
+    parts = path.split("/")
+    if parts[0] or not any(parts) or not {"", ".", ".."}.isdisjoint(parts[1:]):
+        raise typer.BadParameter(
+            "--node-cache-path must be an absolute path without '..' and a trailing slash, such as "
+            f"/var/lib/penstock/models, not {path}"
+        )
+    return path
 
 
 def peers(text: str) -> tuple[dict[str, Any], ...]:

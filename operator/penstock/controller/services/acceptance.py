@@ -28,9 +28,12 @@ class Accepted:
     violation: str = ""
     refusal: Refusal | None = None
 
-    def with_source_variables(self, variables: Mapping[str, str]) -> "Accepted":
-        """The same with variables of the operator for containers that fetch models."""
-        return replace(self, spec=replace(self.spec, source_variables=variables))
+    def with_fetch_settings(
+        self, variables: Mapping[str, str], node_cache_path: str | None
+    ) -> "Accepted":
+        """The same with the operator's settings for containers that fetch models, as in ServiceSpec."""
+        spec = replace(self.spec, source_variables=variables, node_cache_path=node_cache_path)
+        return replace(self, spec=spec)
 
 
 def choose_spec(

@@ -152,7 +152,7 @@ class Reconciler:
             return events_s if is_written else 0.0
         if not self._reader.record_namespace_holder(body, chosen.spec.model_name):
             return NAMES_RETRY_S
-        chosen = chosen.with_source_variables(self._source_variables)
+        chosen = chosen.with_fetch_settings(self._source_variables, self._limits.node_cache_path)
         observed = self._reader.with_spec(observed, chosen.body, chosen.spec)
         observed = replace(observed, violation=chosen.violation, refusal=chosen.refusal)
         canary = observed.deployment(observed.rollout.revision if observed.rollout else None)

@@ -1,7 +1,7 @@
 """Checks a service's pods against the operator's limits: template, folders of the node, service account."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.core.manifests import restricted
 from penstock.core.manifests.engine import own_pods
@@ -19,6 +19,11 @@ from penstock.core.spec.template_limits import (
 from penstock_engine.contract.model_source import is_fetched
 
 TEMPLATE_NOT_ALLOWED, HOST_PATH_NOT_ALLOWED = "TemplateNotAllowed", "HostPathNotAllowed"
+NODE_CACHE_NOT_ENABLED = "NodeCacheNotEnabled"
+NODE_CACHE_REFUSED = (
+    "spec.model.cache.type is Node, but nodes have no cache (chart value nodeCache.enabled): name a claim in "
+    "spec.model.cache.claimName instead, or ask an administrator to enable the cache of nodes"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +40,14 @@ class PodLimits:
 
     allow_unrestricted_templates: any pod template is allowed. allowed_host_paths: folders of the nodes below
     which models and adapters may be. allowed_service_accounts: those that pods may use, each NAME or
-    NAMESPACE/NAME.
+    NAMESPACE/NAME. node_cache_path: folder of each node with its cache of models, which pods may read; None:
+    nodes have none.
     """
 
     allow_unrestricted_templates: bool = False
     allowed_host_paths: tuple[str, ...] = ()
     allowed_service_accounts: tuple[str, ...] = ()
+    node_cache_path: str | None = None
 
     def violation(self, spec: ServiceSpec) -> Violation | None:
         """The first limit that the service's pods exceed; None if they exceed none."""
@@ -48,8 +55,11 @@ class PodLimits:
             refused = host_path_violation(field, uri, self.allowed_host_paths)
             if refused is not None:
                 return Violation(HOST_PATH_NOT_ALLOWED, refused)
+        if spec.uses_node_cache and self.node_cache_path is None:
+            return Violation(NODE_CACHE_NOT_ENABLED, NODE_CACHE_REFUSED)
         if self.allow_unrestricted_templates:
             return None
+        spec = replace(spec, node_cache_path=self.node_cache_path)
         accounts = accounts_of(spec.namespace, self.allowed_service_accounts)
         refused = template_violation(spec.template, accounts) or _pods_violation(spec, accounts)
         return None if refused is None else Violation(TEMPLATE_NOT_ALLOWED, refused)
@@ -96,6 +106,8 @@ def _pods_violation(spec: ServiceSpec, accounts: Collection[str]) -> str | None:
     """
     mounted = [uri for uri in _uris(spec).values() if not is_fetched(uri)]
     folders = [each.path for uri in mounted if (each := ModelLocation.parse(uri)).claim is None]
+    if spec.uses_node_cache and spec.node_cache_path is not None:
+        folders.append(spec.node_cache_path)
     pods = own_pods(spec, "", "image")
     for pod in (pods.serve["spec"], pods.preflight):
         for field in restricted.broken_rules(pod, folders, accounts, OWN_INIT_CONTAINERS):

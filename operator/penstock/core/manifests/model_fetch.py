@@ -16,12 +16,16 @@ from penstock.core.manifests.own_container import POD_IP, own_container
 from penstock.core.observed.preflight import ResolvedModel
 from penstock.core.runtimes.paths import ADAPTER_CACHE_MOUNT, MODEL_CACHE_MOUNT, MODEL_SECRET_MOUNT
 from penstock.core.runtimes.pod_models import (
+    CLAIM_CACHE_FLAG,
     FETCH_CONTAINERS,
+    NODE_CACHE_FLAG,
     URI_ARGUMENT,
     as_argument,
     fetch_args,
     fetched_models,
+    has_cache,
     hold_args,
+    reads_node_cache,
 )
 from penstock.core.spec.adapter_sources import reads_adapters
 from penstock.core.spec.service import (
@@ -76,7 +80,7 @@ def fetch_models(pod: Object, spec: ServiceSpec, image: str) -> None:
         }
         for model in models
     ]
-    if spec.model_cache_claim is not None:
+    if has_cache(spec):
         _add_cache(pod, spec, image)
 
 
@@ -148,20 +152,18 @@ def engine_share(resources: Object) -> Object:
 
 
 def mount_cache(pod: Object, spec: ServiceSpec, path: str, *, read_only: bool) -> None:
-    """Mount the service's cache in the container `engine` of a pod, and give the pod its group.
+    """Mount the service's cache in the container `engine` of a pod, which gets the group of a claim.
 
     path: in the container. Where it is mounted twice, it is one volume.
     """
-    volume: Object = {
-        "name": MODEL_CACHE_VOLUME,
-        "persistentVolumeClaim": {"claimName": spec.model_cache_claim},
-    }
+    volume: Object = {"name": MODEL_CACHE_VOLUME, **_cache_source(spec)}
     if volume not in pod["volumes"]:
         pod["volumes"].append(volume)
-    pod["securityContext"] |= {
-        "fsGroup": CACHE_GROUP,
-        "fsGroupChangePolicy": "OnRootMismatch",
-    }
+    if not reads_node_cache(spec):
+        pod["securityContext"] |= {
+            "fsGroup": CACHE_GROUP,
+            "fsGroupChangePolicy": "OnRootMismatch",
+        }
     _engine_of(pod)["volumeMounts"].append(_mount(MODEL_CACHE_VOLUME, path, read_only=read_only))
 
 
@@ -179,13 +181,25 @@ def add_access(pod: Object, spec: ServiceSpec, secret: str | None) -> None:
     engine["env"] += _source_variables(spec)
 
 
+def _cache_source(spec: ServiceSpec) -> Object:
+    """Volume source of the service's cache. A node without Penstock's cache gets an empty folder."""
+    if reads_node_cache(spec):
+        return {"hostPath": {"path": spec.node_cache_path, "type": "DirectoryOrCreate"}}
+    return {"persistentVolumeClaim": {"claimName": spec.model_cache_claim}}
+
+
+def _cache_mount(spec: ServiceSpec) -> Object:
+    """Mount of the cache in a container that fetches or holds: only the node's own server writes there."""
+    return _mount(MODEL_CACHE_VOLUME, MODEL_CACHE_MOUNT, read_only=reads_node_cache(spec))
+
+
 def _add_cache(pod: Object, spec: ServiceSpec, image: str) -> None:
     """Mount the cache where links lead to it, and add the container that keeps its models from eviction."""
     models = fetched_models(spec)
     mount_cache(pod, spec, MODEL_CACHE_MOUNT, read_only=True)
     mounts = [_mount(model.volume, model.mount, read_only=True) for model in models]
-    mounts.append(_mount(MODEL_CACHE_VOLUME, MODEL_CACHE_MOUNT, read_only=False))
-    holder = own_container(HOLD_CONTAINER, image, COMMAND, hold_args(models))
+    mounts.append(_cache_mount(spec))
+    holder = own_container(HOLD_CONTAINER, image, COMMAND, hold_args(spec, models))
     pod["containers"].append(
         holder | {"resources": deepcopy(HOLD_RESOURCES), "volumeMounts": mounts}
     )
@@ -206,8 +220,8 @@ def _own_mounts(spec: ServiceSpec) -> list[Object]:
     mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's own
     if spec.model_secret is not None:
         mounts.append(_mount(MODEL_SECRET_VOLUME, MODEL_SECRET_MOUNT, read_only=True))
-    if spec.model_cache_claim is not None:
-        mounts.append(_mount(MODEL_CACHE_VOLUME, MODEL_CACHE_MOUNT, read_only=False))
+    if has_cache(spec):
+        mounts.append(_cache_mount(spec))
     return mounts
 
 
@@ -231,4 +245,5 @@ def _uri_of(container: Object) -> str:
 
 
 def _has_cache(container: Object) -> bool:
-    return any(str(each).startswith("--cache=") for each in container["args"])
+    flags = (f"{CLAIM_CACHE_FLAG}=", f"{NODE_CACHE_FLAG}=")
+    return any(str(each).startswith(flags) for each in container["args"])

@@ -15,7 +15,7 @@ from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.adapter_state import Cause
 from penstock.core.routing.route import ADAPTER
 from penstock.core.spec.adapter_sources import is_in_sources
-from penstock.core.spec.service import Object
+from penstock.core.spec.service import NODE_CACHE, Object
 from penstock.core.spec.settings import CUSTOM, PENSTOCK
 
 Key = tuple[str, str]
@@ -66,23 +66,25 @@ def refusal(
     if cause is not None and not has_engines:
         return cause
     if cause is None and sources is not None:
-        cause = _unreadable(adapter, sources, has_cache=has_cache)
+        cause = _unreadable(adapter, service, sources, has_cache=has_cache)
         if cause is not None:
             return cause
     return None if is_routed else _name_refusal(adapter, names)
 
 
 def _unreadable(
-    adapter: AdapterResource, sources: tuple[str, ...], *, has_cache: bool
+    adapter: AdapterResource, service: Object, sources: tuple[str, ...], *, has_cache: bool
 ) -> Cause | None:
     """Why engines of the service cannot read the version; None if they can. Arguments: those of `refusal`."""
     if adapter.version.is_fetched:
         if has_cache:
             return None
+        cache = (spec_in_use(service).get("model") or {}).get("cache") or {}
+        in_place = " in place of spec.model.cache.type Node, as caches of nodes have no adapters"
         message = (
             f"{adapter.service} has no cache for {adapter.version.uri}: set spec.model.cache.claimName of "
             "the service to a claim that its engines can share"
-        )
+        ) + (in_place if cache.get("type") == NODE_CACHE else "")
         return Cause("CacheRequired", message)
     if _is_mounted(adapter.version.uri, sources):
         return None

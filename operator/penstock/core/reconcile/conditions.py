@@ -50,6 +50,11 @@ def explain_forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
             f"; the file:// folder of {field} needs a hostPath volume: where those are not allowed, set "
             f"{field} to a pvc:// URI"
         )
+    elif spec.uses_node_cache and "hostPath" in message:
+        text += (
+            "; spec.model.cache.type Node needs a hostPath volume: where those are not allowed, name a claim "
+            "in spec.model.cache.claimName instead"
+        )
     return POD_FORBIDDEN, text
 
 

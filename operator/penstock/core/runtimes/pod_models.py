@@ -26,7 +26,7 @@ HOLD_S = 1800
 FETCH_DEADLINE_S = 3600
 # Index of the URI in the arguments of a container that fetches.
 URI_ARGUMENT = 1
-
+CLAIM_CACHE_FLAG, NODE_CACHE_FLAG = "--cache", "--node-cache"
 
 # Variables that an operator may give to all containers that fetch. None is a secret: pods show their values.
 SOURCE_VARIABLES = (
@@ -64,6 +64,21 @@ def as_argument(uri: str) -> str:
     return uri.replace("$", "$$")
 
 
+def has_cache(spec: ServiceSpec) -> bool:
+    """Whether pods of the service mount a cache of fetched models."""
+    return spec.model_cache_claim is not None or reads_node_cache(spec)
+
+
+def reads_node_cache(spec: ServiceSpec) -> bool:
+    """Whether pods mount the cache of their node. They go without if the operator's nodes have none."""
+    return spec.uses_node_cache and spec.node_cache_path is not None
+
+
+def _cache_flag(spec: ServiceSpec) -> str:
+    """The flag with the path of the cache: pods write to a claim, and ask a server for the node's."""
+    return NODE_CACHE_FLAG if reads_node_cache(spec) else CLAIM_CACHE_FLAG
+
+
 def fetched_models(spec: ServiceSpec) -> tuple[PodModel, ...]:
     """The models that pods of the service fetch."""
     return tuple(each for each in _models(spec) if is_fetched(each.uri))
@@ -78,16 +93,16 @@ def fetch_args(spec: ServiceSpec, model: PodModel) -> list[str]:
     """Arguments of the container that fetches a model."""
     args = ["fetch", model.argument, f"--into={model.mount}", *secret_args(spec.model_secret)]
     args += cache_args(spec, MODEL_CACHE_MOUNT)
-    if spec.model_cache_claim is not None:
+    if has_cache(spec):
         args.append(f"--hold-seconds={HOLD_S}")
     args.append(f"--deadline-seconds={FETCH_DEADLINE_S}")
     args += ["--host=$(POD_IP)", f"--port={ENGINE_PORT}"]
     return [*args, f"--termination-log={TERMINATION_LOG}"]
 
 
-def hold_args(models: tuple[PodModel, ...]) -> list[str]:
+def hold_args(spec: ServiceSpec, models: tuple[PodModel, ...]) -> list[str]:
     """Arguments of the container that keeps models in the cache while the pod lives."""
-    return ["hold", *(model.mount for model in models), f"--cache={MODEL_CACHE_MOUNT}"]
+    return ["hold", *(model.mount for model in models), f"{_cache_flag(spec)}={MODEL_CACHE_MOUNT}"]
 
 
 def headers_args(spec: ServiceSpec) -> list[str]:
@@ -110,7 +125,7 @@ def secret_args(secret: str | None) -> list[str]:
 
 def cache_args(spec: ServiceSpec, mount: str) -> Iterator[str]:
     """Arguments that name the service's cache, if it has one. mount: its path in the container."""
-    if spec.model_cache_claim is not None:
-        yield f"--cache={mount}"
+    if has_cache(spec):
+        yield f"{_cache_flag(spec)}={mount}"
     if spec.model_cache_bytes is not None:
         yield f"--cache-limit-bytes={spec.model_cache_bytes}"

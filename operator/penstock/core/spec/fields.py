@@ -32,6 +32,7 @@ REVISION_FIELDS = (
     RevisionField("model.secretRef.name", "model_secret", None),
     RevisionField("model.cache.claimName", "model_cache_claim", None),
     RevisionField("model.cache.sizeLimit", "model_cache_bytes", None),
+    RevisionField("model.cache.type", "model_cache_type", "Claim"),
     RevisionField(
         "resources",
         "resources",
@@ -80,6 +81,7 @@ OTHER_FIELDS = (
 NOT_HASHED = (
     "namespace", "name", "uid", "generation", "created_at", "scaling", "external_replicas", "rollout",
     "variants", "recorded_fields", "settings", "accelerator_memory_bytes", "source_variables",
+    "node_cache_path",
 )  # fmt: skip
 
 # Top-level fields of the spec that a ControllerRevision records and `rollout undo` restores.

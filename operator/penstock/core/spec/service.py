@@ -46,6 +46,9 @@ PRE_STOP_S = 3
 # for the engine to exit before Kubernetes kills it.
 TERMINATION_OVERHEAD_S = PRE_STOP_S + 10
 
+# Where the files of fetched models are kept for later pods: in a claim, or in a folder of each node.
+CacheType = Literal["Claim", "Node"]
+NODE_CACHE: CacheType = "Node"
 ScalingMode = Literal["Active", "DryRun", "External"]
 
 
@@ -94,12 +97,15 @@ class ServiceSpec:
     scaling: ScalingSpec
     external_replicas: int  # replicas in scaling mode External
     # Settings of fetched models: the Secret with the credentials, the claim that keeps files for later pods,
-    # and the size limit of this cache
+    # the size limit of this cache, and whether the cache is that of the pod's node in place of a claim
     model_secret: str | None = None
     model_cache_claim: str | None = None
     model_cache_bytes: int | None = None
-    # Variables of the operator for containers that fetch models, by name: of a mirror or a proxy
+    model_cache_type: CacheType = "Claim"
+    # Settings of the operator for containers that fetch models: variables by name, of a mirror or a proxy,
+    # and the folder of the cache on each node; None: nodes have no cache
     source_variables: Mapping[str, str] = field(default_factory=dict)
+    node_cache_path: str | None = None
     resources: ResourceSpec = field(default_factory=ResourceSpec)
     termination_grace_s: int = 45  # time in which a pod must have terminated
     settings: Settings = field(default_factory=dict)  # of engine, runtime and tracing
@@ -111,6 +117,11 @@ class ServiceSpec:
     variants: tuple[VariantSpec, ...] = ()
     # Memory of the variant's accelerator; set for a service that is placed on a variant
     accelerator_memory_bytes: int | None = None
+
+    @property
+    def uses_node_cache(self) -> bool:
+        """Whether the service asks for the cache of its pods' nodes."""
+        return self.model_cache_type == NODE_CACHE
 
     @property
     def key(self) -> tuple[str, str]:

@@ -14,11 +14,12 @@ from penstock.core.spec.service import (
     ENGINE_CONTAINER,
     ENGINE_PORT,
     ENGINE_PORT_NAME,
+    MODEL_CACHE_VOLUME,
     MODEL_VOLUME,
     Object,
 )
 
-MODEL_VOLUMES = (MODEL_VOLUME, DRAFT_MODEL_VOLUME, *ADAPTER_VOLUMES)
+MODEL_VOLUMES = (MODEL_VOLUME, DRAFT_MODEL_VOLUME, MODEL_CACHE_VOLUME, *ADAPTER_VOLUMES)
 APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 
 ANY = AnyValue()
