@@ -1,4 +1,4 @@
-"""Command line of the engine: serve, preflight, fetch, hold, convert, make-model, make-adapters.
+"""Command line of the engine: serve, preflight, fetch, hold, node-cache, convert, make-model, make-adapters.
 
 Flags have vLLM's names if it has them. Commands import large packages when they run, so that errors of the
 command line appear at once.
@@ -36,6 +36,7 @@ from penstock_engine.sources.command import (
     fetch,
     finish,
     hold,
+    node_cache,
     report_headers,
 )
 from penstock_engine.telemetry import logs
@@ -69,7 +70,7 @@ def main() -> None:
             f"penstock-engine: the first argument has to be a command, such as serve, not {words[0]}; "
             "the args of a container replace all of its arguments"
         )
-    if words[:1] in (["fetch"], ["preflight"]):
+    if words[:1] in (["fetch"], ["preflight"], ["node-cache"]):
         end_at_sigterm()
     if not is_preflight:
         app(args=words)
@@ -228,6 +229,7 @@ def preflight(
 
 app.command()(fetch)
 app.command()(hold)
+app.command()(node_cache)
 
 
 @app.command()

@@ -1,5 +1,6 @@
-"""Options and output of `penstock-engine fetch` and `hold`, and of `preflight` for its sources."""
+"""Options and output of `penstock-engine fetch`, `hold`, `node-cache`, and of `preflight` for sources."""
 
+import asyncio
 import os
 import sys
 import threading
@@ -11,7 +12,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from penstock_engine.files.termination_text import termination_text
+from penstock_engine.sources.credentials import apply_credentials
 from penstock_engine.sources.deadline import deadline_exceeded
+from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.headers.report import SourcesReport, report_sources
 from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.report import failure, run_fetch, say
@@ -30,6 +33,20 @@ Credentials = Annotated[
 ]
 TerminationLog = Annotated[
     Path | None, typer.Option(help="File that the result is written to, too.")
+]
+CacheLimit = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Size of the cache in bytes, kept by eviction. Default: its volume's."
+    ),
+]
+Connections = Annotated[int, typer.Option(min=1, max=64, help="Number of parallel requests.")]
+NodeCache = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of the cache of the node, which `node-cache` writes and this process only reads. "
+        "Default: there is none."
+    ),
 ]
 Headers = Annotated[
     list[str] | None,
@@ -50,26 +67,20 @@ def fetch(
         Path | None,
         typer.Option(help="Folder of models that several fetches share. Default: none is shared."),
     ] = None,
-    cache_limit_bytes: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Size of the cache in bytes, kept by eviction. Default: its volume's."
-        ),
-    ] = None,
+    cache_limit_bytes: CacheLimit = None,
+    node_cache: NodeCache = None,
     hold_seconds: Annotated[
         float,
         typer.Option(
             min=0,
             max=3600,
-            help="Seconds after the fetch in which the model stays in --cache, until `hold` begins.",
+            help="Seconds after the fetch in which the model stays in the cache, until `hold` begins.",
         ),
     ] = DEFAULT_LIMITS.hold_s,
     deadline_seconds: Annotated[
         float, typer.Option(min=1, help="Seconds after which the fetch gives up.")
     ] = DEFAULT_LIMITS.deadline_s,
-    connections: Annotated[
-        int, typer.Option(min=1, max=64, help="Number of parallel requests.")
-    ] = DEFAULT_LIMITS.num_connections,
+    connections: Connections = DEFAULT_LIMITS.num_connections,
     host: Annotated[
         str, typer.Option(help="Address of the metrics about the progress.")
     ] = "127.0.0.1",
@@ -89,6 +100,8 @@ def fetch(
     termination_log: TerminationLog = None,
 ) -> None:
     """Fetch a model into a folder, and print the result as JSON. Exit code 75: it may work later."""
+    if cache is not None and node_cache is not None:
+        raise typer.BadParameter("--cache and --node-cache cannot be given together")
     limits = FetchLimits(
         deadline_s=deadline_seconds,
         num_connections=connections,
@@ -97,7 +110,7 @@ def fetch(
     )
     address = None if port is None else (host, port)
     with ended_by(deadline_seconds, termination_log):
-        report = run_fetch(uri, into, cache, limits, credentials, address)
+        report = run_fetch(uri, into, cache, limits, credentials, address, node_cache)
     if keep and report["ok"]:
         remove_others(into, keep, say)
     finish(report, termination_log)
@@ -107,13 +120,69 @@ def hold(
     folders: Annotated[
         list[Path], typer.Argument(metavar="FOLDER...", help="Folders that a fetch has filled.")
     ],
-    cache: Annotated[Path, typer.Option(help="Folder of the cache that the fetch used.")],
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder of the cache that the fetch used.")
+    ] = None,
+    node_cache: NodeCache = None,
 ) -> None:
     """Keep the models of folders in a cache while an engine serves them, until SIGTERM."""
-    program = "penstock_engine.sources.storage.hold"
-    words = [sys.executable, "-P", "-m", program, str(cache), *map(str, folders)]
+    used = cache or node_cache
+    if used is None or (cache and node_cache):
+        raise typer.BadParameter("one of --cache and --node-cache is needed")
+    program = "storage.hold" if cache else "node_cache.hold"
+    words = [sys.executable, "-P", "-m", f"penstock_engine.sources.{program}"]
     # The holder runs as long as the engine. Without the imports of this process it takes 18 MiB of memory.
-    os.execv(sys.executable, words)  # noqa: S606 - a list, never a shell string
+    os.execv(sys.executable, [*words, str(used), *map(str, folders)])  # noqa: S606 - a list, never a shell string
+
+
+def node_cache(
+    cache: Annotated[
+        Path, typer.Option(help="Folder that this process alone writes. Pods mount it read-only.")
+    ],
+    allow: Annotated[
+        list[str],
+        typer.Option(
+            metavar="PREFIX",
+            help="Beginning of the URIs that are fetched, up to a '/', such as hf://ORG; may be repeated.",
+        ),
+    ],
+    cache_limit_bytes: CacheLimit = None,
+    credentials: Credentials = None,
+    deadline_seconds: Annotated[
+        float, typer.Option(min=1, help="Seconds after which a fetch gives up.")
+    ] = DEFAULT_LIMITS.deadline_s,
+    connections: Connections = DEFAULT_LIMITS.num_connections,
+) -> None:
+    """Fetch models for the pods of a node into a folder that they share, until SIGTERM."""
+    from penstock_engine.sources.node_cache.allowed import parse_allowed
+    from penstock_engine.sources.node_cache.server import (  # imports uvicorn
+        NodeCacheServer,
+        StartError,
+        run_until_signal,
+    )
+
+    try:
+        allowed = [parse_allowed(text) for text in allow]
+    except ValueError as error:
+        raise typer.BadParameter(f"--allow: {error}") from error
+    os.umask(0o022)  # pods have other users than this process
+    limits = FetchLimits(
+        deadline_s=deadline_seconds, num_connections=connections, cache_bytes=cache_limit_bytes
+    )
+    try:
+        apply_credentials(credentials, say)
+        server = NodeCacheServer(cache, allowed, limits, say, lambda: os._exit(FAILED))
+        asyncio.run(run_until_signal(server, cache))
+    except (FetchError, StartError) as error:
+        say(f"penstock-engine node-cache: {error}")
+        raise typer.Exit(FAILED) from error
+    except OSError as error:
+        problem = os.strerror(error.errno or 0)
+        say(
+            f"penstock-engine node-cache: {error.filename or cache} cannot be used ({problem}): mount the "
+            f"cache writable for user {os.geteuid()}, on a disk of the node"
+        )
+        raise typer.Exit(FAILED) from error
 
 
 def report_headers(

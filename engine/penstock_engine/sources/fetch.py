@@ -54,36 +54,57 @@ class FetchResult:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """A model that is whole in a store. folder: of its links there."""
+
+    manifest: Manifest
+    folder: Path
+    num_cache_hits: int
+
+
 def fetch_model(
     uri: str, into: Path, cache: Path | None, limits: FetchLimits, progress: Progress
 ) -> FetchResult:
     """Fetch a model into a folder. Raises FetchError.
 
-    cache: folder of a store that other fetches share; None: the model's folder has its own. progress: a new
-    one, which is entered.
+    cache: folder of a store that other fetches share; None: the model's folder has its own. progress: it is
+    entered.
     """
     start_s = time.monotonic()
-    source = parse_source(uri)
-    deadline = Deadline(limits)
-    try:
-        fetch = _Fetch(source, Store(cache or into / OWN_STORE), deadline, progress)
-        with progress, fetch.used_model() as manifest:
-            names = {file.name: fetch.folder / file.name for file in manifest.files}
-            if read_manifest(into) != manifest:
-                link_files(into, manifest.files, names)
-                write_manifest(into, manifest)
-            if cache is not None and limits.hold_s:
-                fetch.hold_for(limits.hold_s)
-    except OSError as error:
-        raise write_failed(error) from error
+    store = Store(cache or into / OWN_STORE)
+    with fetching_into_store(uri, store, limits, progress) as model:
+        manifest = model.manifest
+        names = {file.name: model.folder / file.name for file in manifest.files}
+        if read_manifest(into) != manifest:
+            link_files(into, manifest.files, names)
+            write_manifest(into, manifest)
+        if cache is not None and limits.hold_s:
+            leave_lease(store.new_use_path(model.folder), limits.hold_s)
     return FetchResult(
         resolved_uri=manifest.resolved_uri,
         total_bytes=manifest.total_bytes,
         downloaded_bytes=progress.downloaded_bytes,
         num_files=len(manifest.files),
-        num_cache_hits=fetch.num_cache_hits,
+        num_cache_hits=model.num_cache_hits,
         seconds=round(time.monotonic() - start_s, 3),
     )
+
+
+@contextmanager
+def fetching_into_store(
+    uri: str, store: Store, limits: FetchLimits, progress: Progress
+) -> Iterator[StoredModel]:
+    """Fetch a model into a store, which cannot evict it within the block. Raises FetchError.
+
+    An OSError of the block becomes a FetchError, too. progress: it is entered.
+    """
+    fetch = _Fetch(parse_source(uri), store, Deadline(limits), progress)
+    try:
+        with progress, fetch.used_model() as manifest:
+            yield StoredModel(manifest, fetch.folder, fetch.num_cache_hits)
+    except OSError as error:
+        raise write_failed(error) from error
 
 
 class _Fetch:
@@ -142,10 +163,6 @@ class _Fetch:
         """Keep a model from being evicted while its lease is held."""
         self.folder = self._store.model_path(resolved)
         return acquire(self._store.new_use_path(self.folder), self._wait)
-
-    def hold_for(self, time_s: float) -> None:
-        """Keep the model from being evicted for so long after this fetch. Raises OSError."""
-        leave_lease(self._store.new_use_path(self.folder), time_s)
 
     def _wait(self) -> None:
         self._deadline.sleep(POLL_S)

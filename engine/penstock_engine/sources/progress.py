@@ -26,18 +26,20 @@ class ProgressState:
 class Progress:
     """Counts the bytes of a fetch, and says every few seconds how far it is; a context manager.
 
-    say: writes a line, also those of others.
+    say: writes a line, also those of others. It may be entered again after its end.
     """
 
     def __init__(self, say: Callable[[str], None], interval_s: float = INTERVAL_S) -> None:
         self.say, self._interval_s = say, interval_s
         self._lock, self._ended = threading.Lock(), threading.Event()
+        self._mirrored: ProgressState | None = None
         self._total_bytes = self._done_bytes = self.downloaded_bytes = 0
         self._is_downloading = False
         self._samples = deque([(time.monotonic(), 0)], maxlen=WINDOW)
-        self._thread = threading.Thread(target=self._report, name="progress", daemon=True)
 
     def __enter__(self) -> "Progress":
+        self._ended.clear()
+        self._thread = threading.Thread(target=self._report, name="progress", daemon=True)
         self._thread.start()
         return self
 
@@ -68,9 +70,16 @@ class Progress:
         with self._lock:
             self._done_bytes -= num_bytes
 
+    def mirror(self, state: ProgressState | None) -> None:
+        """Show the progress of another process, which downloads for this one; None: its own again."""
+        with self._lock:
+            self._mirrored = state
+
     def state(self) -> ProgressState:
         """The present progress. Thread-safe."""
         with self._lock:
+            if self._mirrored is not None:
+                return self._mirrored
             arrived = self.downloaded_bytes
             rate = mean_rate([*self._samples, (time.monotonic(), arrived)])
             return ProgressState(self._done_bytes, self._total_bytes, arrived, rate)
@@ -79,8 +88,9 @@ class Progress:
         while not self._ended.wait(self._interval_s):
             state = self.state()
             with self._lock:
-                self._samples.append((time.monotonic(), state.downloaded_bytes))
-            if self._is_downloading:
+                self._samples.append((time.monotonic(), self.downloaded_bytes))
+                is_mirrored = self._mirrored is not None and state.total_bytes > 0
+            if self._is_downloading or is_mirrored:
                 self.say(progress_line(state))
 
 

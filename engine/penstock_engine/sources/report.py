@@ -19,20 +19,26 @@ def run_fetch(
     limits: FetchLimits,
     credentials: Path | None = None,
     address: tuple[str, int] | None = None,
+    node_cache: Path | None = None,
 ) -> dict[str, Any]:
     """Fetch a model. Returns the report.
 
     credentials: folder with a file for each setting; None: they are in the environment. address: host
-    and port that serve metrics meanwhile; None: nothing does. Readers of other versions read the report:
+    and port that serve metrics meanwhile; None: nothing does. node_cache: folder of the cache of the node,
+    whose server is asked first; None: none is. Readers of other versions read the report:
     entries may only be added.
     """
     from penstock_engine.sources.fetch import fetch_model  # imports what other commands do not need
+    from penstock_engine.sources.node_cache.client import fetch_with_node_cache
 
     progress = Progress(say)
     try:
         apply_credentials(credentials, say)
         with _serving(progress, address):
-            result = fetch_model(uri, into, cache, limits, progress)
+            if node_cache is None:
+                result = fetch_model(uri, into, cache, limits, progress)
+            else:
+                result = fetch_with_node_cache(uri, into, node_cache, limits, progress)
     except FetchError as error:
         return failure(error)
     return {"ok": True, **asdict(result), "path": str(into)}

@@ -105,6 +105,15 @@ def leave_lease(path: Path, valid_s: float) -> None:
     path.write_text(json.dumps({"valid_s": valid_s}))
 
 
+def extend_lease(path: Path, valid_s: float) -> None:
+    """Make a lease that no process holds valid for so long at least. Raises OSError."""
+    with suppress(FileNotFoundError):
+        left_s = _content(path).get("valid_s", 0) + path.stat().st_mtime - _now_s(path.parent)
+        if left_s >= valid_s:
+            return
+    leave_lease(path, valid_s)
+
+
 def is_held(path: Path) -> bool:
     """Whether a lease is valid: a live process holds it, or it was left. Raises OSError."""
     with suppress(FileNotFoundError):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock_engine.sources.file_names import check_name
 from penstock_engine.sources.limits import FetchLimits
@@ -54,13 +55,8 @@ class Manifest:
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a whole model in a folder; None if it is not there, or not whole."""
     try:
-        content = json.loads((folder / MARKER_NAME).read_bytes())
-        files = tuple(ModelFile(**each) for each in content["files"])
-        manifest = Manifest(content["resolved_uri"], files, content["selection_version"])
-        for file in files:
-            check_name(file.name, FetchLimits())
-            if not BLOB.fullmatch(file.blob):
-                return None
+        manifest = parse_manifest(json.loads((folder / MARKER_NAME).read_bytes()))
+        for file in manifest.files:
             if (folder / file.name).stat().st_size != file.size_bytes:
                 return None
     except (OSError, ValueError, TypeError, LookupError):
@@ -68,18 +64,36 @@ def read_manifest(folder: Path) -> Manifest | None:
     return manifest if manifest.selection_version == SELECTION_VERSION else None
 
 
-def link_files(folder: Path, files: Sequence[ModelFile], paths: Mapping[str, Path]) -> None:
+def parse_manifest(content: Any) -> Manifest:
+    """The manifest that JSON stands for. Raises FetchError for names, ValueError, TypeError, LookupError."""
+    files = tuple(ModelFile(**each) for each in content["files"])
+    for file in files:
+        if not isinstance(file.name, str) or not isinstance(file.size_bytes, int):
+            raise TypeError("a file needs a name and a size")
+        check_name(file.name, FetchLimits())
+        if not BLOB.fullmatch(file.blob):
+            raise ValueError("a file has no key of a blob")
+    return Manifest(str(content["resolved_uri"]), files, content["selection_version"])
+
+
+def link_files(
+    folder: Path,
+    files: Sequence[ModelFile],
+    paths: Mapping[str, Path],
+    *,
+    are_symbolic: bool = False,
+) -> None:
     """Put a link to each file into a folder, and remove what an earlier model has left. Raises OSError.
 
-    paths: of the files by name. The marker goes first and is not written again: until `write_manifest` the
-    folder has no model.
+    paths: of the files by name. are_symbolic: the links; otherwise those are that cannot be hard. The marker
+    goes first and is not written again: until `write_manifest` the folder has no model.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _remove_earlier(folder, {file.name for file in files})
     for file in files:
         place = folder / file.name
         place.parent.mkdir(parents=True, exist_ok=True)
-        _link(paths[file.name], place)
+        _link(paths[file.name], place, is_symbolic=are_symbolic)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -133,19 +147,27 @@ def _remove_earlier(folder: Path, names: set[str]) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def _link(source: Path, place: Path) -> None:
+def _link(source: Path, place: Path, *, is_symbolic: bool) -> None:
     """Link a place to a file, in one step if there is something at the place already. Raises OSError."""
     with suppress(OSError):
-        if os.path.samefile(source, place):
+        if not is_symbolic and os.path.samefile(source, place):
             return
     temporary = place.with_name(f".{secrets.token_hex(8)}.link")
+    if is_symbolic:
+        temporary.symlink_to(source)
+    else:
+        _link_hard(source, temporary)
+    os.replace(temporary, place)
+
+
+def _link_hard(source: Path, place: Path) -> None:
+    """Make a hard link, or a symbolic one where the file system has none. Raises OSError."""
     try:
-        os.link(source, temporary, follow_symlinks=True)
+        os.link(source, place, follow_symlinks=True)
     except OSError as error:
         if error.errno not in NO_HARD_LINK:
             raise
-        temporary.symlink_to(source.resolve())
-    os.replace(temporary, place)
+        place.symlink_to(source.resolve())
 
 
 def _folders(folder: Path, name: str) -> Iterable[Path]:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock_engine.contract.model_source import ModelSource, parse_model_source
-from penstock_engine.sources.storage.lease import is_held
+from penstock_engine.sources.storage.lease import extend_lease, is_held
 from penstock_engine.sources.storage.model_folder import (
     BLOB,
     MARKER_NAME,
@@ -75,6 +75,28 @@ class Store:
             else:
                 lease.unlink(missing_ok=True)
         return in_use
+
+    def extend_use(self, model: Path, time_s: float) -> None:
+        """Keep a model from being evicted for so long at least. Raises OSError.
+
+        Further calls extend the same lease, so that their number needs no room.
+        """
+        extend_lease(self._uses(model) / "left", time_s)
+
+    def extend_uses(self, time_s: float) -> None:
+        """Keep all models for so long that have leases, also of processes that are gone. Raises OSError."""
+        for uses in (self.root / "uses").glob("*"):
+            if any(uses.glob("[!.]*")):
+                extend_lease(uses / "left", time_s)
+
+    def forget_use(self, model: Path) -> None:
+        """Remove the folder for leases of a model, if it is empty: a model that never was needs none."""
+        with suppress(OSError):
+            self._uses(model).rmdir()
+
+    def has_marker(self, model: Path) -> bool:
+        """Whether a model's folder is marked as whole."""
+        return (model / MARKER_NAME).is_file()
 
     def _uses(self, model: Path) -> Path:
         return self.root / "uses" / f"{model.parent.name}-{model.name}"

@@ -1,0 +1,103 @@
+"""Fetches a model into a pod's folder with the cache of its node, or else by itself."""
+
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from penstock_engine.contract.model_source import ModelSource
+from penstock_engine.sources.deadline import Deadline
+from penstock_engine.sources.fetch import OWN_STORE, FetchResult, fetch_model
+from penstock_engine.sources.limits import FetchLimits
+from penstock_engine.sources.node_cache.answer import MAX_LINE_BYTES, CachedModel, read_line
+from penstock_engine.sources.node_cache.connection import NodeCacheError, request
+from penstock_engine.sources.node_cache.routes import FETCH_PATH
+from penstock_engine.sources.progress import Progress
+from penstock_engine.sources.resolution import parse_source
+from penstock_engine.sources.storage.model_folder import link_files, remove_marker, write_manifest
+
+# Time in which a server that broke off, or that is busy, is asked again: it starts again in some seconds.
+RETRY_FOR_S = 30.0
+RETRY_PAUSE_S = 1.0
+
+
+def fetch_with_node_cache(
+    uri: str, into: Path, mount: Path, limits: FetchLimits, progress: Progress
+) -> FetchResult:
+    """Fetch a model into a folder as links to the cache of the node. Raises FetchError.
+
+    mount: folder of the cache. If its server does not help, the model is fetched into a store of the folder,
+    in the time that is left.
+    """
+    start_s = time.monotonic()
+    source = parse_source(uri)
+    deadline = Deadline(limits)
+    try:
+        with progress:
+            model = _Request(source, mount, deadline, progress).run()
+            link_files(into, model.manifest.files, model.paths, are_symbolic=True)
+            write_manifest(into, model.manifest)
+            shutil.rmtree(into / OWN_STORE, ignore_errors=True)
+    except (NodeCacheError, OSError) as error:
+        progress.say(f"The cache of the node at {mount} is not used: {error}")
+        progress.mirror(None)
+        with suppress(OSError):  # the fetch says what is wrong with the folder
+            remove_marker(into)  # it may be of links into the cache, which nobody holds
+        deadline.check()
+        own_limits = replace(limits, deadline_s=deadline.rest_s, cache_bytes=None)
+        return fetch_model(uri, into, None, own_limits, progress)
+    return FetchResult(
+        resolved_uri=model.manifest.resolved_uri,
+        total_bytes=model.manifest.total_bytes,
+        downloaded_bytes=model.downloaded_bytes,
+        num_files=len(model.manifest.files),
+        num_cache_hits=model.num_cache_hits,
+        seconds=round(time.monotonic() - start_s, 3),
+    )
+
+
+class _Request:
+    """A request for one model, which is repeated if the server starts again meanwhile."""
+
+    def __init__(
+        self, source: ModelSource, mount: Path, deadline: Deadline, progress: Progress
+    ) -> None:
+        self._source, self._mount = source, mount
+        self._deadline, self._progress = deadline, progress
+        self._retry_until_s: float | None = (
+            None  # None: the server has neither answered nor been busy
+        )
+        self._is_retry_said = False
+
+    def run(self) -> CachedModel:
+        """The model, once the cache has it. Raises NodeCacheError, FetchError (DeadlineExceeded)."""
+        while True:
+            try:
+                return self._ask()
+            except NodeCacheError as error:
+                if not self._may_retry(error):
+                    raise
+                if not self._is_retry_said:
+                    self._is_retry_said = True
+                    self._progress.say(f"The cache of the node is asked again: {error}")
+            self._deadline.sleep(RETRY_PAUSE_S)
+
+    def _ask(self) -> CachedModel:
+        """Ask once. Raises NodeCacheError, FetchError (DeadlineExceeded)."""
+        wanted = {"uri": str(self._source), "hold_seconds": self._deadline.limits.hold_s}
+        with request(self._mount, FETCH_PATH, wanted) as answer:
+            while True:
+                content = read_line(answer.readline(MAX_LINE_BYTES), self._source, self._mount)
+                if isinstance(content, CachedModel):
+                    return content
+                self._retry_until_s, self._is_retry_said = time.monotonic() + RETRY_FOR_S, False
+                self._progress.mirror(content)
+                self._deadline.check()
+
+    def _may_retry(self, error: NodeCacheError) -> bool:
+        """Whether to ask again: a server may start again, and one that is busy may have room."""
+        if error.is_busy and self._retry_until_s is None:
+            self._retry_until_s = time.monotonic() + RETRY_FOR_S
+        has_time = self._retry_until_s is not None and time.monotonic() < self._retry_until_s
+        return has_time and (error.is_busy or error.is_disconnect)

@@ -1,0 +1,8 @@
+"""Names and times that the server of a node's cache and its clients share."""
+
+SOCKET_NAME = "node-cache.sock"  # in the folder of the cache
+FETCH_PATH, HOLD_PATH, HEALTH_PATH = "/v1/fetch", "/v1/hold", "/health"
+# Between lines of an answer, in seconds: progress of a fetch as people read it, and signs of life of a hold.
+PROGRESS_S, HEARTBEAT_S = 1.0, 5.0
+# Without a line, after which a client takes the server for dead: six signs of life are missing.
+SILENCE_S = 30.0
