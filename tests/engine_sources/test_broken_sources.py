@@ -39,7 +39,7 @@ def test_a_broken_source_has_a_reason_and_a_sentence(
     assert error.reason == broken.reason, error
     assert broken.sentence in error.message
     assert error.is_retryable == broken.is_retryable
-    assert "secret" not in error.message.replace("secrets belong", "")
+    assert "secret" not in error.message.replace("put secrets into", "")
     check_nothing_is_left(tmp_path)
     threads = [thread.name for thread in threading.enumerate()]
     assert [name for name in threads if name.startswith(("fetch", "lease", "progress"))] == []
