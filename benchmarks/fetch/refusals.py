@@ -18,7 +18,7 @@ def refusals(folder: Path) -> Iterator[tuple[str, str, FetchError | None]]:
     """Name, expected reason and error of each broken source. folder: empty. None: it was fetched."""
     for number, (name, broken) in enumerate(SOURCES.items()):
         with HubServer() as hub, _settings(hub, broken, folder):
-            hub.add(NAME, broken.files(), **broken.told)
+            hub.add(NAME, broken.files(), **broken.repository)
             hub.faults.add(*(make(hub) for make in broken.faults))
             target = folder / str(number)
             progress = Progress(lambda _: None)

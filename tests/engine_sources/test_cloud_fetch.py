@@ -193,7 +193,7 @@ def test_a_service_account_of_google_is_a_file(
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
     with pytest.raises(FetchError, match="BadStoreSettings"):
         fetch("gs://account")
-    # This server takes any token, so none is asked for.
+    # This server accepts any token, so the test needs none.
     account = {"type": "service_account", "disable_oauth": True, "private_key_id": "1"}
     names = {"client_email": "model@example.com", "private_key": private_key()}
     file.write_text(json.dumps(account | names))

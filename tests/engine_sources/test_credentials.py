@@ -78,7 +78,7 @@ def test_files_win_over_the_environment(tmp_path: Path, monkeypatch: pytest.Monk
     apply_credentials(folder, lines.append)
     assert os.environ["HTTPS_PROXY"] == "http://proxy:3128"
     assert "https_proxy" not in os.environ
-    assert lines == [f"Ignoring 'notes' in {folder}: it is no setting of a source"]
+    assert lines == [f"Ignoring 'notes' in {folder}: it is not a setting of a source"]
 
 
 def test_a_fetch_uses_them(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from penstock_engine.sources.headers.gguf_header import has_whole_header
 
 GIB = 1 << 30
 NAME = "org/name"
-# Of these a check knows nothing: they are about bytes behind headers, or about the volume and its cache.
+# Sources that a check does not refuse: their faults are behind the headers, or in the volume and its cache.
 NOT_OF_HEADERS = {
     "WrongDigest", "Truncated", "NoSpace", "CacheLimit", "TooSlow", "ServerError", "NoResponse",
     "RateLimited", "Forbidden", "ConnectionLost", "DeadlineExceeded", "WrongSize", "NotFetchable",
@@ -158,7 +158,7 @@ def test_a_long_safetensors_header_is_read_to_its_end(hub: HubServer, tmp_path: 
 def test_a_broken_source_is_refused_as_by_a_fetch(
     hub: HubServer, tmp_path: Path, broken: Broken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.add(NAME, broken.files(), **broken.told)
+    hub.add(NAME, broken.files(), **broken.repository)
     hub.faults.add(*(make(hub) for make in broken.faults))
     for name, value in (("HF_TOKEN", broken.token), ("HF_ENDPOINT", broken.endpoint)):
         if value:
@@ -171,7 +171,7 @@ def test_a_broken_source_is_refused_as_by_a_fetch(
 
 def test_a_damaged_text_is_refused(hub: HubServer, tmp_path: Path) -> None:
     files = model_files() | {"tokenizer.json": b'"' + b"x" * 2000 + b'"'}
-    hub.add(NAME, files, told_sha256={"tokenizer.json": "0" * 64})
+    hub.add(NAME, files, listed_sha256={"tokenizer.json": "0" * 64})
     with pytest.raises(FetchError, match="WrongDigest"):
         fetch_headers(f"hf://{NAME}", tmp_path / "m", QUICK)
 

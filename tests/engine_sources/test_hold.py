@@ -125,9 +125,7 @@ def test_the_end_of_a_model_is_said_and_does_not_end_the_pod(
     assert leases(cached) == []
 
 
-def test_a_fetched_model_stays_until_what_holds_it_begins(
-    cached: Path, fetch: Fetch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fetched_model_stays_until_what_holds_it_begins(cached: Path, fetch: Fetch) -> None:
     """Between both, another fetch may need the room."""
     limits = replace(LIMITS, hold_s=600)
     fetch("hf://org/name", limits=limits)
@@ -153,8 +151,8 @@ def test_what_is_no_whole_model_is_a_sentence(
     folder = cached.with_name("model")
     damage(folder)
     process = start(folder, "--cache", cached)
-    _, told = process.communicate(timeout=60)
-    assert (process.returncode, sentence in told) == (1, True), told
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, sentence in errors) == (1, True), errors
 
 
 def test_a_cache_that_is_not_there_is_a_sentence(

@@ -1,4 +1,4 @@
-"""Specifications of the metrics that only an engine with a certain feature or device exposes, or a fetch."""
+"""Specifications of metrics of a fetch, and of those that depend on an engine's features or device."""
 
 from penstock_engine.contract.metric_types import MetricSpec, counter, gauge
 
@@ -82,17 +82,17 @@ SPECULATION_METRICS: tuple[MetricSpec, ...] = (
 
 FETCH_BYTES = gauge(
     "penstock:model_fetch_bytes",
-    "Bytes of the files to fetch that are there, also those of an earlier fetch that was interrupted.",
+    "Bytes of the files to fetch that were downloaded, also by an earlier fetch that was interrupted.",
     labels=(),
 )
 FETCH_TOTAL_BYTES = gauge(
     "penstock:model_fetch_total_bytes",
-    "Bytes of the files to fetch, without those that the cache has. 0 until the source has told them.",
+    "Bytes of the files to fetch, without those that the cache has. 0 until the source has listed them.",
     labels=(),
 )
 FETCH_DOWNLOADED_BYTES = counter(
     "penstock:model_fetch_downloaded_bytes_total",
-    "Bytes that came over the network, also those that were fetched twice.",
+    "Bytes that were received over the network, also those that were fetched twice.",
     labels=(),
 )
 FETCH_BYTES_PER_SECOND = gauge(

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-MAX_BYTES = 4096  # Kubernetes cuts longer messages, which are no JSON then
-SENTENCES = ("message", "problem")  # they are cut before names and URIs
+MAX_BYTES = 4096  # Kubernetes truncates longer messages, which are then no valid JSON
+SENTENCES = ("message", "problem")  # keys of texts that are cut before names and URIs
 MIN_SENTENCE = 200  # characters that a sentence keeps while something else can be cut
 
 
@@ -27,7 +27,7 @@ def _rank(parent: Any, key: Any) -> tuple[bool, int]:
 
 
 def _texts(content: Any) -> Iterator[tuple[Any, Any]]:
-    """The places of all texts in JSON, as what holds them and the key or index there."""
+    """All texts in JSON, each as the object or list that has it, and its key or index there."""
     entries = content.items() if isinstance(content, dict) else enumerate(content)
     for key, value in entries:
         if isinstance(value, str):

@@ -22,11 +22,11 @@ PATHS = {
     "netrc": "NETRC",
     "ca.crt": "SSL_CERT_FILE",
 }
-# Variables that name the folder, by the name of a file that makes it such a folder.
+# Variables whose value is the folder itself, by the name of a file that they expect in it.
 FOLDERS = {".dockerconfigjson": "DOCKER_CONFIG", "config.json": "DOCKER_CONFIG"}
 # Kubernetes mounts a Secret as links into a folder whose name begins so.
 MOUNT_PREFIX = ".."
-# Clients prefer these spellings, so an earlier one would win over the file.
+# Variables that clients prefer in lower case: one in the environment would win over the file.
 LOWER_CASE = ("HTTPS_PROXY", "NO_PROXY")
 
 
@@ -34,7 +34,7 @@ LOWER_CASE = ("HTTPS_PROXY", "NO_PROXY")
 class Credentials:
     """Content of a folder of credentials.
 
-    variables: values by name. ignored: names of files that are no setting of a source.
+    variables: values by name. ignored: names of files that are not a setting of a source.
     """
 
     variables: dict[str, str]
@@ -50,7 +50,7 @@ def apply_credentials(folder: Path | None, say: Callable[[str], None]) -> None:
         return
     credentials = read_credentials(folder)
     for name in credentials.ignored:
-        say(f"Ignoring {name!r} in {folder}: it is no setting of a source")
+        say(f"Ignoring {name!r} in {folder}: it is not a setting of a source")
     for name in LOWER_CASE:
         if name in credentials.variables:
             os.environ.pop(name.lower(), None)
@@ -58,7 +58,7 @@ def apply_credentials(folder: Path | None, say: Callable[[str], None]) -> None:
 
 
 def read_credentials(folder: Path) -> Credentials:
-    """The variables that the files of a folder stand for. Raises FetchError (BadCredentials)."""
+    """The variables that the files of a folder set. Raises FetchError (BadCredentials)."""
     variables: dict[str, str] = {}
     ignored = []
     try:

@@ -1,4 +1,4 @@
-"""The end of a fetch: by its deadline, or because another part of it has failed."""
+"""Deadline of a fetch, and the cancellation of its threads after one has failed."""
 
 import random
 import threading
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 class Cancelled(Exception):
-    """Another part of the fetch has failed, so this one ends too."""
+    """A thread of the fetch has to end, as another one has failed."""
 
 
 def deadline_exceeded(deadline_s: float) -> FetchError:

@@ -17,7 +17,7 @@ from penstock_engine.sources.protocols.source import Source
 from penstock_engine.sources.ranges import read_range
 from penstock_engine.sources.storage.partial_file import Part, PartialFile
 
-# Progress after which attempts are counted anew: a connection that breaks now and then goes on.
+# Bytes received after which attempts are counted from zero again: a connection may break now and then.
 PROGRESS_BYTES = 1 << 20
 # Downloads of a file with a wrong digest: a proxy may damage it once.
 MAX_DOWNLOADS = 2
@@ -30,9 +30,9 @@ class Download:
         self._source, self._deadline, self._progress = source, deadline, progress
 
     def run(self, files: Sequence[tuple[SourceFile, PartialFile, Path]]) -> None:
-        """Download files into their partial files, and give these the blobs' paths. Raises FetchError.
+        """Download files into their partial files, and rename these to the blobs' paths. Raises FetchError.
 
-        The first error ends all.
+        The first error ends all downloads.
         """
         todo = list(files)
         for _ in range(MAX_DOWNLOADS):
@@ -42,7 +42,7 @@ class Download:
         file = todo[0][0]
         raise FetchError(
             "WrongDigest",
-            f"{file.name} came with another digest than the source tells, {MAX_DOWNLOADS} times: it is "
+            f"{file.name} has another digest than the source lists, in {MAX_DOWNLOADS} downloads: it is "
             "damaged at the source, or on the way by a proxy",
         )
 
@@ -99,7 +99,7 @@ class _Transfer:
             return self._num_missing == 0
 
     def renewed(self) -> tuple[SourceFile, PartialFile, Path]:
-        """The same file, to be downloaded anew."""
+        """The same file, to be downloaded again."""
         return self._file, self._partial, self._blob
 
     def _fetch_part(self, part: Part) -> None:
@@ -147,7 +147,7 @@ class _Interrupted(Exception):
 
 
 def write_failed(error: OSError) -> FetchError:
-    """The error for a volume that does not take what is written to it."""
+    """The error for a failed write to a volume."""
     if error.errno == errno.ENOSPC:
         return FetchError(
             "NoSpace", "the volume is full: make it larger, or lower the cache's limit"

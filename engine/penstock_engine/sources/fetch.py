@@ -1,4 +1,4 @@
-"""Fetches a model into a folder: resolve, select, make room, download, verify, link, mark as whole."""
+"""Fetches a model into a folder: resolve, select, free space, download, verify, link, mark as whole."""
 
 import shutil
 import time
@@ -38,7 +38,7 @@ from penstock_engine.sources.storage.partial_file import PartialFile
 from penstock_engine.sources.storage.store import Store
 
 OWN_STORE = ".penstock-store"  # in the model's folder, if there is no cache
-# Blobs may be evicted between the look for them and the link to them; each attempt finds those that are left.
+# Attempts to link all blobs of a model. A blob may be evicted before it is linked, and is then fetched again.
 MAX_ATTEMPTS = 3
 
 
@@ -125,7 +125,7 @@ class _Fetch:
 
     @contextmanager
     def used_model(self) -> Iterator[Manifest]:
-        """The model in the store, which cannot be evicted meanwhile. Raises FetchError, OSError."""
+        """Yield the model in the store, under a lease against eviction. Raises FetchError, OSError."""
         self._store.root.mkdir(parents=True, exist_ok=True)
         known = self._known()
         if known is not None:
@@ -154,13 +154,13 @@ class _Fetch:
         return manifest
 
     def _known(self) -> ModelSource | None:
-        """The revision that can be had without asking the source; None: it has to be asked."""
+        """The revision, if it is known without a request to the source; else None."""
         if self._source.is_resolved:
             return self._source
         return self._store.last_revision(self._source) if is_offline() else None
 
     def _use(self, resolved: ModelSource) -> Lease:
-        """Keep a model from being evicted while its lease is held."""
+        """Take a lease that keeps a model from eviction."""
         self.folder = self._store.model_path(resolved)
         return acquire(self._store.new_use_path(self.folder), self._wait)
 
@@ -230,7 +230,7 @@ class _Fetch:
             self.num_cache_hits = len(files) - len(missing)
 
     def _lease_missing(self, stack: ExitStack, files: Sequence[SourceFile]) -> list[SourceFile]:
-        """Files that this process has to download. Others that download them are waited for.
+        """Lease the files that are missing. Waits for other processes that download some of them.
 
         Leases are taken in the order of the blobs' keys, so that two processes never wait for each other.
         """

@@ -18,9 +18,9 @@ from penstock_engine.sources.progress import Progress
 from penstock_engine.telemetry.exposition import render
 
 PATH = "/metrics"
-MAX_CLIENTS = 8  # at a time, each of which costs a thread; connections of others are closed
+MAX_CLIENTS = 8  # at the same time, each with a thread; further connections are closed
 CLIENT_TIMEOUT_S = 5.0  # without a byte of the request, or room for one of the answer
-POLL_S = 0.1  # between looks at whether the fetch has ended
+POLL_S = 0.1  # between checks whether the fetch has ended
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Runs the parts of a fetch in several threads, of which the first error ends all."""
+"""Runs the parts of a fetch in several threads; the first error ends all of them."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed

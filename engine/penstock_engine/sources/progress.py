@@ -1,4 +1,4 @@
-"""Progress of a fetch: counts of bytes, and lines of a log at a steady pace."""
+"""Progress of a fetch: counts of bytes, and a line of the log every few seconds."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ class ProgressState:
 class Progress:
     """Counts the bytes of a fetch, and says every few seconds how far it is; a context manager.
 
-    say: writes a line, also those of others. It may be entered again after its end.
+    say: writes a line. Other parts of the fetch use it too. A progress may be entered again after its end.
     """
 
     def __init__(self, say: Callable[[str], None], interval_s: float = INTERVAL_S) -> None:
@@ -49,7 +49,7 @@ class Progress:
 
     @contextmanager
     def downloading(self, total_bytes: int, done_bytes: int) -> Iterator[None]:
-        """Add files that are downloaded meanwhile. done_bytes: of them, that an earlier fetch has left."""
+        """Count files that are downloaded in the context. done_bytes: downloaded by an earlier fetch."""
         with self._lock:
             self._total_bytes += total_bytes
             self._done_bytes += done_bytes

@@ -16,7 +16,7 @@ def read_range(
     """The chunks of a range. end: excluded. Raises FetchError, Cancelled.
 
     Reasons of its own are WrongSize, Truncated and TooSlow. A server without ranges sends the file to its
-    end: what comes after the range is not read.
+    end: bytes after the range are not read.
     """
     position = start
     is_exact = file.has_ranges or end == file.size_bytes
@@ -26,7 +26,7 @@ def read_range(
             if position + len(chunk) > end and is_exact:
                 raise FetchError(
                     "WrongSize",
-                    f"the server sent more of {file.name} than was asked for: it ignores "
+                    f"the server sent more of {file.name} than was requested: it ignores "
                     "ranges, or the file has changed",
                 )
             wanted = chunk[: end - position]
@@ -40,6 +40,6 @@ def read_range(
         raise FetchError(
             "Truncated",
             f"the server ended {file.name} after {position} of {file.size_bytes} bytes: "
-            "the file is shorter at the source than it says, or a proxy cuts it",
+            "the file is shorter than the source lists, or a proxy cuts it",
             is_retryable=True,
         )

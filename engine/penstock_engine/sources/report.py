@@ -1,4 +1,4 @@
-"""Runs a fetch for a command: lines of progress on stderr, and the result as one line of JSON."""
+"""Runs a fetch for a command: lines of progress on stderr, and a report to be written as JSON."""
 
 import sys
 from contextlib import AbstractContextManager, nullcontext

@@ -1,4 +1,4 @@
-"""Notices a connection that delivers bytes, but too few of them."""
+"""Detects a connection that delivers too few bytes per second."""
 
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.limits import FetchLimits

@@ -1,6 +1,6 @@
-"""Checks that the weights of a fetched model are complete, whatever their runtime and number types.
+"""Checks that the weights of a fetched model are complete, for all runtimes and number types.
 
-The digest of a file says that it came as the source has it. The source itself may have a part of it only.
+A file with the right digest is as the source has it. The source itself may have only a part of it.
 """
 
 from pathlib import Path

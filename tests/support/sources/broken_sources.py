@@ -34,14 +34,14 @@ def pickle_only() -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Broken:
-    """A broken source. faults: of its server. told: what the hub tells wrongly."""
+    """A broken source. faults: of its server. repository: arguments of HubServer.add."""
 
     reason: str
     sentence: str
     uri: str = f"hf://{NAME}"
     files: Files = model_files
     faults: tuple[Callable[[HubServer], Fault], ...] = ()
-    told: dict[str, Any] = field(default_factory=dict)
+    repository: dict[str, Any] = field(default_factory=dict)
     token: str = ""
     limits: FetchLimits = QUICK
     is_retryable: bool = False
@@ -66,9 +66,9 @@ SOURCES = {
     "missing revision": Broken("RevisionNotFound", "'v9'", uri=f"hf://{NAME}@v9"),
     "missing folder": Broken("NotFound", "no folder or file 'sub'", uri=f"hf://{NAME}/sub"),
     "wrong token": Broken("Unauthorized", "HF_TOKEN", token="hf_wrong"),
-    "private": Broken("RepositoryNotFound", "set HF_TOKEN", told={"token": "hf_right"}),
-    "gated": Broken("GatedModel", "accept its terms", told={"token": "hf_right", "is_gated": True}),
-    "forbidden file": Broken("Forbidden", "right", faults=(fault("status", status=403),)),
+    "private": Broken("RepositoryNotFound", "set HF_TOKEN", repository={"token": "hf_right"}),
+    "gated": Broken("GatedModel", "accept its terms", repository={"token": "hf_right", "is_gated": True}),
+    "forbidden file": Broken("Forbidden", "read access", faults=(fault("status", status=403),)),
     "file is gone": Broken("NotFound", "check the URI", faults=(fault("status", status=404),)),
     "pickle only": Broken("PickleOnly", "never read", files=pickle_only),
     "empty": Broken("EmptySource", "no files", files=dict),
@@ -104,12 +104,13 @@ SOURCES = {
     ),
     "too large": Broken("ModelTooLarge", "limit", limits=replace(QUICK, max_model_bytes=1000)),
     "wrong digest": Broken(
-        "WrongDigest", "2 times", told={"told_sha256": {"model.safetensors": OTHER_SHA256}}
+        "WrongDigest", "2 downloads", repository={"listed_sha256": {"model.safetensors": OTHER_SHA256}}
     ),
     "damaged on the way": Broken("WrongDigest", "proxy", faults=(fault("corrupt"),)),
-    "truncated": Broken("Truncated", "ended", faults=(fault("truncate"),), is_retryable=True),
-    "shorter than told": Broken(
-        "SourceChanged", "changed", told={"told_sizes": {"model.safetensors": 999_999}}, is_retryable=True
+    "truncated": Broken("Truncated", "closed the connection", faults=(fault("truncate"),), is_retryable=True),
+    "shorter than listed": Broken(
+        "SourceChanged", "changed", repository={"listed_sizes": {"model.safetensors": 999_999}},
+        is_retryable=True,
     ),
     "more than asked for": Broken("WrongSize", "more of model", faults=(fault("longer"),)),
     "no ranges": Broken("RangesIgnored", "range requests", faults=(fault("whole"),)),
@@ -127,13 +128,15 @@ SOURCES = {
         "ServerError", "status 503", faults=(fault("status", "/api/models/org", status=503),),
         is_retryable=True,
     ),
-    "drops connections": Broken("ConnectionLost", "ended", faults=(fault("drop"),), is_retryable=True),
+    "drops connections": Broken(
+        "ConnectionLost", "before the answer", faults=(fault("drop"),), is_retryable=True
+    ),
     "redirects in a circle": Broken(
         "TooManyRedirects", "redirects",
         faults=(lambda hub: Fault("redirect", "/resolve/", location=f"{hub.url}/a/b/resolve/c"),),
     ),
     "redirects to a file": Broken(
-        "BadRedirect", "no web address", faults=(fault("redirect", "/resolve/", location="file:///etc/passwd"),)
+        "BadRedirect", "not an http", faults=(fault("redirect", "/resolve/", location="file:///etc/passwd"),)
     ),
     "unreachable": Broken("Unreachable", "HTTPS_PROXY", endpoint="http://127.0.0.1:9", is_retryable=True),
     "no endpoint": Broken("BadEndpoint", "HF_ENDPOINT", endpoint="huggingface"),

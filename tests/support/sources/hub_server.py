@@ -19,8 +19,8 @@ class Repository:
     revisions: dict[str, str] = field(default_factory=dict)
     token: str | None = None  # that may read it; None: anyone
     is_gated: bool = False
-    told_sha256: dict[str, str] = field(default_factory=dict)  # instead of the real ones, by name
-    told_sizes: dict[str, int] = field(default_factory=dict)
+    listed_sha256: dict[str, str] = field(default_factory=dict)  # instead of the real ones, by name
+    listed_sizes: dict[str, int] = field(default_factory=dict)
 
     def commit(self, files: dict[str, bytes], revision: str = "main") -> str:
         """Add a commit, to which a branch or tag points from now on."""
@@ -94,10 +94,10 @@ class HubServer(FileServer):
     def _send_info(self, handler: Any, name: str, repository: Repository, commit: str) -> None:
         siblings = []
         for path, data in repository.commits[commit].items():
-            size = repository.told_sizes.get(path, len(data))
+            size = repository.listed_sizes.get(path, len(data))
             sibling: dict[str, Any] = {"rfilename": path, "size": size, "blobId": _git_sha1(data)}
             if len(data) >= LARGE_BYTES:
-                sha256 = repository.told_sha256.get(path, _sha256(data))
+                sha256 = repository.listed_sha256.get(path, _sha256(data))
                 sibling["lfs"] = {"sha256": sha256, "size": size, "pointerSize": 134}
             siblings.append(sibling)
         body = {"id": name, "modelId": name, "sha": commit, "siblings": siblings, "private": False}

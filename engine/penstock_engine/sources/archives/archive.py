@@ -1,4 +1,4 @@
-"""Unpacks the files of a model from tar archives, which may be hostile, into the store."""
+"""Unpacks the files of a model from tar archives, which may be hostile, into a folder."""
 
 import hashlib
 import lzma
@@ -16,7 +16,7 @@ from penstock_engine.sources.selection import is_candidate
 
 COPY_BYTES = MIB
 MAX_HEADER_BYTES = MIB  # of a long name or of extended attributes, which tarfile holds in memory
-LEAST_LIMIT_BYTES = 16 * MIB  # that any archive may have when it is unpacked
+LEAST_LIMIT_BYTES = 16 * MIB  # of the unpacked files of a small archive
 WHITEOUT = ".wh."
 BROKEN = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, ValueError)
 
@@ -159,5 +159,5 @@ def _broken() -> FetchError:
 def _too_large() -> FetchError:
     return FetchError(
         "ArchiveBomb",
-        "the archive would be far larger unpacked than weights are: pack the model alone",
+        "the archive would unpack to many times its size, as no weights do: pack the model alone",
     )

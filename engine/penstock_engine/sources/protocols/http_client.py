@@ -1,4 +1,4 @@
-"""HTTP requests of sources: ranges of files, redirects, and no secret for another host."""
+"""HTTP client of sources: ranges of files, and redirects that keep secrets from other hosts."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from penstock_engine.sources.protocols.http_errors import (
 )
 
 MAX_REDIRECTS = 5
-MAX_SKIPPED_BYTES = 64 << 10  # of the body of a redirect
+MAX_SKIPPED_BYTES = 64 << 10  # of the body of a redirect; the connection of a longer one is closed
 MAX_TEXT_BYTES = 16 << 20  # of a manifest or a list
 REDIRECTS = (301, 302, 303, 307, 308)
 USER_AGENT = "penstock-engine"
@@ -125,7 +125,7 @@ class HttpClient:
                 raise FetchError(
                     "RangesIgnored",
                     f"{response.request.url.host} sends whole files only: use a server or mirror "
-                    "that has range requests",
+                    "that supports range requests",
                 )
             if response.status_code == 206:
                 _check_range(response.headers.get("content-range", ""), start, file.size_bytes)
@@ -144,7 +144,7 @@ def _next_target(current: httpx2.URL, location: str) -> httpx2.URL:
     if target.scheme not in ("http", "https") or not location:
         raise FetchError(
             "BadRedirect",
-            f"{current.host} redirects to a place that is no web address: check the URI",
+            f"{current.host} redirects to what is not an http or https address: check the URI",
         )
     if current.scheme == "https" and target.scheme == "http":
         raise FetchError(
@@ -162,7 +162,7 @@ def _check_range(content_range: str, start: int, size_bytes: int) -> None:
 
 
 def _skip(chunks: Iterator[bytes], num_bytes: int) -> Iterator[bytes]:
-    """The chunks after so many bytes: of a server without ranges, which begins anew each time."""
+    """The chunks after the first num_bytes, of a server without ranges, which sends each file whole."""
     for chunk in chunks:
         if num_bytes < len(chunk):
             yield chunk[num_bytes:]

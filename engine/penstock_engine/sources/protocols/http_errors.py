@@ -9,11 +9,11 @@ import httpx2
 
 from penstock_engine.sources.errors import FetchError
 
-MAX_RETRY_AFTER_S = 86400.0  # a server that asks for more is wrong by a unit
+MAX_RETRY_AFTER_S = 86400.0  # longer ones have a wrong unit, such as milliseconds
 
 
 def status_error(status: int, headers: Mapping[str, str], host: str, secret: str) -> FetchError:
-    """The error for an answer that is not the one that was asked for.
+    """The error for an answer with an unexpected status.
 
     host: of the server, for the message. secret: where its credentials come from, such as HF_TOKEN.
     """
@@ -25,7 +25,7 @@ def status_error(status: int, headers: Mapping[str, str], host: str, secret: str
     if status == 403:
         return FetchError(
             "Forbidden",
-            f"{host} does not let the owner of {secret} read this: ask for the right to",
+            f"{host} refuses read access with the credentials of {secret}: request access for them",
         )
     if status in (404, 410):
         return FetchError("NotFound", f"{host} has nothing at this place: check the URI")
@@ -86,12 +86,12 @@ def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> fl
 def transport_error(error: httpx2.HTTPError, host: str, *, in_body: bool = False) -> FetchError:
     """The error for a request without a complete answer.
 
-    host: of the server, for the message. in_body: whether a part of the answer came.
+    host: of the server, for the message. in_body: whether the answer had begun.
     """
     if in_body and isinstance(error, httpx2.RemoteProtocolError):
         return FetchError(
             "Truncated",
-            f"{host} ended a file before its end: a proxy cuts it, or the server is overloaded",
+            f"{host} closed the connection within a file: a proxy cuts it, or the server is overloaded",
             is_retryable=True,
         )
     if isinstance(error, httpx2.ConnectError) and _is_of_certificate(error):
@@ -116,7 +116,7 @@ def transport_error(error: httpx2.HTTPError, host: str, *, in_body: bool = False
             is_retryable=True,
         )
     return FetchError(
-        "ConnectionLost", f"{host} ended the connection before the answer", is_retryable=True
+        "ConnectionLost", f"{host} closed the connection before the answer", is_retryable=True
     )
 
 

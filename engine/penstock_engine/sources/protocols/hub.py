@@ -21,8 +21,8 @@ MAIN = "main"
 class Hub:
     """A repository of the hub.
 
-    Resolution is huggingface_hub's, which transformers brings along. It reads the token of HF_TOKEN or of the
-    file HF_TOKEN_PATH, and the mirror of HF_ENDPOINT.
+    huggingface_hub, which transformers depends on, resolves revisions. The token is HF_TOKEN or in the file
+    HF_TOKEN_PATH; HF_ENDPOINT is the address of a mirror.
     """
 
     def __init__(self, source: ModelSource, limits: FetchLimits) -> None:
@@ -42,7 +42,7 @@ class Hub:
         if not COMMIT.fullmatch(commit):
             raise FetchError(
                 "UnexpectedAnswer",
-                "the hub tells no commit of the revision: use a mirror that does",
+                "the hub does not report the commit of the revision: use a mirror that does",
             )
         files = tuple(
             file for each in info.siblings or [] if (file := self._file(each, commit)) is not None
@@ -81,7 +81,7 @@ class Hub:
             ) from error
 
     def _refused(self, error: Any, host: str) -> FetchError:
-        """The error for a repository or revision that the hub does not give."""
+        """The error for a repository or revision that the hub refuses."""
         from huggingface_hub.errors import (
             DisabledRepoError,
             GatedRepoError,
@@ -125,7 +125,7 @@ class Hub:
         if size_bytes is None or not _is_hexadecimal(digest.hex):
             raise FetchError(
                 "UnexpectedAnswer",
-                f"the mirror tells neither size nor digest of {path[:80]!r}: use one that passes "
+                f"the mirror reports neither size nor digest of {path[:80]!r}: use one that passes "
                 "on blobs=true",
             )
         from huggingface_hub import hf_hub_url

@@ -17,7 +17,7 @@ WRONG_REGION = re.compile(
     r"incorrectly configured region"
 )
 NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
-# Addresses that the library asks for credentials if there are none in the environment.
+# Addresses of metadata services, which the library asks if there are no credentials in the environment.
 METADATA = re.compile(
     r"latest/api/token|latest/meta-data|169\.254\.169\.254|metadata\.google\.internal|oauth2/token"
 )
@@ -80,6 +80,6 @@ def _transport_error(text: str, bucket: str) -> FetchError:
         )
     return FetchError(
         "ConnectionLost",
-        f"the store of {bucket} ended the connection before the answer",
+        f"the store of {bucket} closed the connection before the answer",
         is_retryable=True,
     )

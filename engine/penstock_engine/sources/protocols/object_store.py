@@ -24,7 +24,7 @@ SECRETS = {
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
 ENDPOINTS = {"s3": "AWS_ENDPOINT_URL", "gs": "GOOGLE_BASE_URL", "az": "AZURE_STORAGE_ENDPOINT"}
-CHUNK_BYTES = 1 << 20  # handed over at a time; smaller ones cost a call of Python each
+CHUNK_BYTES = 1 << 20  # least size of a chunk, as each costs a call of Python
 
 
 class ObjectStore:
@@ -51,7 +51,7 @@ class ObjectStore:
             "timeout": timedelta(seconds=self._limits.deadline_s),
             "allow_http": self._endpoint.startswith("http://"),
         }
-        # Retries are the fetch's own: they know its deadline.
+        # The fetch itself retries, within its deadline.
         settings: Any = {"client_options": options, "retry_config": {"max_retries": 0}}
         try:
             if not re.fullmatch(r"(https?://[^\s/]+.*)?", self._endpoint):
@@ -72,7 +72,10 @@ class ObjectStore:
             ) from error
 
     def resolve(self) -> Listing:
-        """List the objects with their versions; their digest names them. Raises FetchError."""
+        """List the objects with their versions. The digest of this list is that of the revision.
+
+        Raises FetchError.
+        """
         objects = self._list()
         if not objects and self._source.path:
             raise FetchError(

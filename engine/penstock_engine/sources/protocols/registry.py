@@ -1,7 +1,7 @@
 """Models of OCI registries: artifacts whose layers are files, and images with files in their layers.
 
-The four routes that a fetch needs are spoken here: a client of registries would add its own dependencies to
-the image for uploads and signatures.
+It has the four routes that a fetch needs. A client library of registries would add its dependencies for
+uploads and signatures to the image.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class Registry:
         if not self._has_ranges([file for file, _ in layers]):
             layers = [(replace(file, has_ranges=False), is_archive) for file, is_archive in layers]
         files = tuple(file for file, is_archive in layers if not is_archive)
-        # Layers of an image are its files in the order of their changes; a later one replaces earlier ones.
+        # A file in a later layer of an image replaces the same file of earlier ones.
         archives = tuple(file for file, is_archive in layers if is_archive)
         return Listing(resolved, files, archives)
 
@@ -99,7 +99,7 @@ class Registry:
         )
 
     def _text(self, url: str, headers: Mapping[str, str]) -> bytes:
-        """A small answer, after the registry has got the credentials that it asks for. Raises FetchError."""
+        """The body of a small answer, with the credentials that the registry asks for. Raises FetchError."""
         if self._authorization is None:
             self._authorization = self._authorize(url)
         body, _ = self._client.text(url, self._headers(headers))

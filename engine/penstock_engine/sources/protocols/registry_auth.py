@@ -1,4 +1,4 @@
-"""Credentials of an OCI registry: of Docker's configuration file, and the tokens given for them."""
+"""Credentials of an OCI registry: users in Docker's configuration file, and bearer tokens."""
 
 import base64
 import json
@@ -40,9 +40,9 @@ def basic_authorization(host: str) -> str | None:
 
 
 def authorization(client: HttpClient, host: str, challenge: str) -> str:
-    """Return the value of a request's Authorization header. Raises FetchError.
+    """Get the value of the Authorization header for a registry. Raises FetchError.
 
-    challenge: its WWW-Authenticate header. A token is asked for with the user's credentials, or without.
+    challenge: WWW-Authenticate header of its answer. A token is requested as the configured user, or without.
     """
     basic = basic_authorization(host)
     scheme, _, rest = challenge.partition(" ")
@@ -77,5 +77,5 @@ def _host_of(key: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, whose registries are spoken to without TLS."""
+    """Whether a host is this machine, whose registries are used without TLS."""
     return host == "localhost" or host.startswith("127.") or host in ("::1", "[::1]")

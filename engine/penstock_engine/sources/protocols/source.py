@@ -18,7 +18,7 @@ class Source(Protocol):
     ) -> AbstractContextManager[Iterator[bytes | memoryview]]:
         """Open a range of a file, whose chunks may be read once. end: excluded. Raises FetchError.
 
-        Chunks may end early, or be more than was asked for: the reader checks it.
+        Chunks may end early, or be more than was requested: the reader checks it.
         """
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ class Web:
         self._authorization = _authorization(source.host)
 
     def resolve(self) -> Listing:
-        """Find out what the URI names, and the sizes of its files. Raises FetchError."""
+        """List the files that the URI names, with their sizes. Raises FetchError."""
         name = unquote(self._source.path.rpartition("/")[2])
         if name.lower().endswith(LISTS):
             return self._list()
@@ -91,7 +91,7 @@ class Web:
         if not length.isdecimal():
             raise FetchError(
                 "UnknownSize",
-                f"{self._source.host} does not tell the size of {name[:80]!r}: serve it as a file",
+                f"{self._source.host} does not report the size of {name[:80]!r}: serve it as a file",
             )
         return SourceFile(
             name=name,

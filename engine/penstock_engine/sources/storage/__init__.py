@@ -1,1 +1,1 @@
-"""The store that fetched files are in: leases, partial files, models, and what leaves it."""
+"""The store of fetched files: leases, partial files, models, and evictions."""

@@ -1,4 +1,4 @@
-"""Makes room in a store: removes models by least use, blobs of no model, and abandoned downloads."""
+"""Frees space in a store: evicts models, and removes blobs without a model and abandoned downloads."""
 
 import json
 import shutil
@@ -14,14 +14,14 @@ from penstock_engine.sources.storage.lease import is_held
 from penstock_engine.sources.storage.model_folder import MARKER_NAME, ModelFile
 from penstock_engine.sources.storage.store import Store
 
-# Age of a download that nobody goes on with, or of a blob that no model has: a fetch that was killed is
-# tried again within minutes.
+# Age in seconds at which a download without a process, or a blob without a model, is abandoned: a fetch that
+# was killed is tried again within minutes.
 ABANDONED_S = 24 * 3600.0
 GIB = 1 << 30
 
 
 def make_room(store: Store, needed_bytes: int, limits: FetchLimits) -> None:
-    """Make room for so many bytes more, below the cache's limit and on the volume.
+    """Free space for a fetch, below the cache's limit and on the volume. needed_bytes: that it will write.
 
     Raises FetchError (NoSpace, CacheLimit), OSError.
     """
@@ -53,8 +53,8 @@ def _no_room(needed_bytes: int, free_bytes: int, limits: FetchLimits) -> FetchEr
     limit = f"{(limits.cache_bytes or 0) / GIB:.2f} GiB"
     return FetchError(
         "CacheLimit",
-        f"the fetch needs {needed} and the cache's limit is {limit}, of which models in use have the rest: "
-        "raise --cache-limit-bytes",
+        f"the fetch needs {needed}, and models in use leave less of the cache's limit of {limit}: raise "
+        "--cache-limit-bytes",
         is_retryable=True,
     )
 
@@ -82,7 +82,7 @@ def _models(store: Store) -> Iterator[CachedModel]:
 
 
 def _remove_unlinked(store: Store, blobs: set[str]) -> None:
-    """Remove blobs, of these, that no model has any longer."""
+    """Remove those of the blobs that no model has any longer."""
     kept = {blob for model in _models(store) for blob in model.blobs}
     for blob in blobs - kept:
         if not is_held(store.lease_path(blob)):
@@ -90,7 +90,7 @@ def _remove_unlinked(store: Store, blobs: set[str]) -> None:
 
 
 def _remove_abandoned(store: Store) -> int:
-    """Remove old downloads that no process goes on with, and old blobs of no model. Returns their bytes."""
+    """Remove abandoned downloads, and abandoned blobs without a model. Returns their bytes."""
     for folder in (store.root / "models").glob("*/*"):
         is_whole = (folder / MARKER_NAME).exists()
         if not is_whole and _is_old(folder) and not store.is_in_use(folder):

@@ -1,4 +1,4 @@
-"""Chooses the models that leave a cache, the least recently used first."""
+"""Chooses the models to evict from a cache, the least recently used first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ class CachedModel:
 
 
 def choose_evictions(models: Sequence[CachedModel], excess_bytes: int) -> list[str] | None:
-    """Names of the models to remove, so that the cache shrinks by so many bytes at least.
+    """Names of the models to evict, so that the cache shrinks by at least excess_bytes.
 
-    None: it cannot, as the others are in use. A blob goes with the last model that has it.
+    None: it cannot, as the others are in use. A blob is removed with the last model that has it.
     """
     evicted: list[str] = []
     rest = sorted(models, key=lambda model: model.last_used_s)

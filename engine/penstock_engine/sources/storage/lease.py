@@ -1,15 +1,15 @@
 """Leases in a folder that processes of one or several machines share.
 
-A lease is a file. Its holder locks it (flock) and renews its modification time. Whether the holder is gone
-is judged in two ways, as neither serves everywhere:
+A lease is a file. Its holder locks it (flock) and renews its modification time. There are two ways to find
+out whether the holder is gone, as neither works everywhere:
 
 - On the same kernel (the same boot id), by the lock: the kernel drops it when the process dies, so the next
-  process takes over at once. A lease that outlives its holder then holds on as on other machines.
+  process takes over at once. A lease that outlives its holder then expires as on other machines.
 - Otherwise by the modification time: network file systems may not pass locks between machines. It is compared
   with that of a file written just now, so both times are of the file server's clock.
 
-A lease saves work, it does not guard data: files get their final name only when they are whole, so two
-holders by mistake would fetch the same bytes twice and nothing worse.
+A lease saves work and does not protect data: files get their final name only when they are whole, so two
+holders by mistake would only fetch the same bytes twice.
 """
 
 import fcntl
@@ -25,8 +25,8 @@ from typing import Any
 
 RENEWAL_S = 5.0  # between renewals; attribute caches of NFS are 3 s old or more
 EXPIRY_S = 30.0  # since the last renewal; six are missing then
-MAX_LEFT_S = 3600.0  # that a lease without a holder is valid at most
-POLL_S = 0.25  # between two looks at a lease of another process
+MAX_LEFT_S = 3600.0  # longest validity of a lease without a holder
+POLL_S = 0.25  # between two checks of a lease of another process
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -58,7 +58,7 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether another process has removed it or taken it over, as it expired meanwhile."""
+        """Whether it had expired, and another process has removed it or taken it over."""
         try:
             return bool(_content(self._path).get("token") != self._token)
         except OSError:
@@ -100,7 +100,7 @@ def try_acquire(path: Path, *, outlives_holder: bool = False) -> Lease | None:
 
 
 def leave_lease(path: Path, valid_s: float) -> None:
-    """Make a lease that no process holds, and that is valid for so long. Raises OSError."""
+    """Create a lease that no process holds. valid_s: time until it expires. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"valid_s": valid_s}))
 

@@ -1,4 +1,4 @@
-"""A folder with links to the files of a model, and a marker that says that it is whole."""
+"""The folder of a model: links to its files, and a marker that the model is whole."""
 
 import errno
 import json
@@ -17,9 +17,9 @@ from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.selection import SELECTION_VERSION
 
 MARKER_NAME = ".penstock-model.json"
-# Key of a blob. It is a path, which anything else could lead out of the store.
+# Pattern of a blob's key. Keys are used as paths, and any other one could lead out of the store.
 BLOB = re.compile(r"(sha256|git-sha1|version)/[0-9a-f]{40,64}")
-# A file system has no hard links, the place is on another one, or the file has too many.
+# Errors that say that a hard link is impossible: on this file system, to another one, or one more.
 NO_HARD_LINK = (
     errno.EXDEV,
     errno.EPERM,
@@ -65,7 +65,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def parse_manifest(content: Any) -> Manifest:
-    """The manifest that JSON stands for. Raises FetchError for names, ValueError, TypeError, LookupError."""
+    """Read a manifest from JSON. Raises FetchError for names, ValueError, TypeError, LookupError."""
     files = tuple(ModelFile(**each) for each in content["files"])
     for file in files:
         if not isinstance(file.name, str) or not isinstance(file.size_bytes, int):
@@ -83,10 +83,10 @@ def link_files(
     *,
     are_symbolic: bool = False,
 ) -> None:
-    """Put a link to each file into a folder, and remove what an earlier model has left. Raises OSError.
+    """Put a link to each file into a folder, and remove the files of an earlier model. Raises OSError.
 
-    paths: of the files by name. are_symbolic: the links; otherwise those are that cannot be hard. The marker
-    goes first and is not written again: until `write_manifest` the folder has no model.
+    paths: of the files by name. are_symbolic: whether all links are; otherwise only those are that cannot be
+    hard. The marker is removed first: until `write_manifest`, the folder has no model.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _remove_earlier(folder, {file.name for file in files})
@@ -113,7 +113,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def remove_marker(folder: Path) -> None:
-    """Make a folder one without a model. Raises OSError."""
+    """Mark a folder as one without a whole model. Raises OSError."""
     (folder / MARKER_NAME).unlink(missing_ok=True)
 
 
@@ -148,7 +148,7 @@ def _remove_earlier(folder: Path, names: set[str]) -> None:
 
 
 def _link(source: Path, place: Path, *, is_symbolic: bool) -> None:
-    """Link a place to a file, in one step if there is something at the place already. Raises OSError."""
+    """Create a link to a file at a place, or replace atomically what is there. Raises OSError."""
     with suppress(OSError):
         if not is_symbolic and os.path.samefile(source, place):
             return

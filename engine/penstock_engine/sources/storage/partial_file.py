@@ -1,4 +1,4 @@
-"""A file that is being downloaded in parts, and the journal of those that it has."""
+"""A file that is being downloaded in parts, and the journal of the parts that were written."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ def divide(size_bytes: int, part_bytes: int) -> Iterator[Part]:
 
 
 class PartialFile:
-    """A file of the size that it will have, in which parts are missing; beside it the journal of the others.
+    """A file of its final size with missing parts, and beside it the journal of those that were written.
 
     Parts are written by several threads, each its own. A process that was killed has lost the parts that
     were not in the journal.
@@ -97,7 +97,7 @@ class PartialFile:
         self._done.add(part.index)
 
     def digest(self) -> Digest | None:
-        """The digest of the content, by the algorithm of the source's; None if it has none."""
+        """The digest of the content, by the algorithm of the source; None if the source has no digests."""
         if self._file.digest is None:
             return None
         return compute_digest(self.path, self._file.digest)

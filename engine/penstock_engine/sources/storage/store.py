@@ -2,10 +2,10 @@
 
 blobs/sha256/HEX          files by the digest of their content
 blobs/git-sha1/HEX        the same, for small files of the hub
-blobs/version/HEX         files by the version of an object, where its store tells no digest
+blobs/version/HEX         files by the version of an object, of stores without digests
 partial/                  files that are being downloaded, each with a journal
 models/SCHEME/…/          a folder for each revision of a model, with links to blobs and a marker
-revisions/                the revision that a URI meant last, for a time without a network
+revisions/                the revision that a URI meant last, for fetches without a network
 locks/, uses/             leases of files that are downloaded, and of models that are used
 """
 
@@ -67,7 +67,7 @@ class Store:
         return self._uses(model) / secrets.token_hex(8)
 
     def is_in_use(self, model: Path) -> bool:
-        """Whether a live process holds a lease of a model. Leases of others are removed. Raises OSError."""
+        """Whether a lease of a model is held. Removes those that are not. Raises OSError."""
         in_use = False
         for lease in [*self._uses(model).glob("[!.]*")]:
             if is_held(lease):
@@ -111,7 +111,7 @@ class Store:
         return manifest
 
     def add_model(self, resolved: ModelSource, files: tuple[ModelFile, ...]) -> Manifest:
-        """Make a model whole, whose blobs are all there. Raises FetchError for its weights, OSError."""
+        """Link a model's blobs, check its weights, and mark it as whole. Raises FetchError, OSError."""
         folder = self.model_path(resolved)
         manifest = Manifest(str(resolved), files)
         link_files(folder, files, {file.name: self.blob_path(file.blob) for file in files})
@@ -153,6 +153,6 @@ class Store:
 
 
 def _folder_name(uri: str) -> str:
-    """A name for a URI: what can be read of it, and a digest that tells it from others."""
+    """The folder name of a URI: its readable characters, and a digest that makes it unique."""
     readable = "".join(each if each in READABLE else "-" for each in uri.partition("://")[2])
     return f"{readable[:MAX_READABLE]}-{hashlib.sha256(uri.encode()).hexdigest()[:16]}"
