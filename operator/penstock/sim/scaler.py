@@ -37,7 +37,7 @@ class Scaler:
     clock: Clock
     metrics: Metrics
     fleet: Fleet
-    idle: IdleRule | None = None  # absent if `rule` decides about zero
+    idle: IdleRule | None = None  # rule of scale to zero; None if `rule` decides about zero
     records: list[Record] = field(default_factory=list)  # all decisions
     ask: Callable[[int], None] = field(init=False)  # sets the desired replicas
     _state: Any = None

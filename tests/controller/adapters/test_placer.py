@@ -102,7 +102,7 @@ async def test_a_refused_adapter_has_the_engines_reason_and_harms_no_other(
     await stand.create("sql", placement=ALL)
     await stand.create("code", placement=ALL)
     await stand.until("sql", Resolved="RankTooLarge", Stalled="RankTooLarge")
-    # While a later try runs, its state is Loading.
+    # Its state is Loading while the load is tried again.
     await stand.until_instances(
         "sql", [{"podName": "chat-a", "state": "Failed", "message": "rank 64 is above 16"}]
     )

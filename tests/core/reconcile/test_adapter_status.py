@@ -180,7 +180,7 @@ def test_copies_for_demand_come_and_go(
             ("True", "ScaledToZero"), ("True", "ScaledToZero"), ("False", "Settled"),
         ),
         ("Waking", None, ("True", "Waking"), ("False", "Waking"), ("False", "Settled")),
-        # What engines refused before is still refused.
+        # A version that engines refused before is still refused.
         (
             "ScaledToZero", BAD_FILES,
             ("False", "AdapterNotFound"), ("True", "ScaledToZero"), ("False", "AdapterNotFound"),

@@ -12,7 +12,7 @@ from penstock.demo.stage import Stage
 from penstock.local.record import GATEWAY_MANAGEMENT_PORT, GATEWAY_PORT
 
 NAME = f"{GATEWAY}-second"
-# It shares the node's address with the first, so its ports differ.
+# Ports of the second gateway, which has the same address as the first.
 PORT, MANAGEMENT_PORT = GATEWAY_PORT + 1, GATEWAY_MANAGEMENT_PORT + 1
 SELECTOR = "second=true"
 

@@ -1,4 +1,4 @@
-"""Fetches versions of adapters from hubs, stores, registries and servers, each in a pod of its own."""
+"""Creates and deletes pods that fetch versions of adapters from their sources, one pod for each version."""
 
 import asyncio
 import logging
@@ -51,9 +51,9 @@ class Fetches:
     outcomes: Mapping[Key, FetchOutcome] = field(default_factory=dict)
 
     def servable(self, adapter: StoredAdapter) -> StoredAdapter | None:
-        """The adapter with a version that engines find: until the spec's is fetched, the one that it has.
+        """The adapter with a version whose files are there: until the spec's is fetched, the previous one.
 
-        None: it has no other one.
+        None: there is no previous one.
         """
         fetch = self.outcomes.get(adapter.resource.key)
         if fetch is None or fetch.step is None:
@@ -70,10 +70,10 @@ class _Refusal:
 
 
 class AdapterFetches:
-    """Creates and deletes the pods that fetch adapters, beside the passes of the placement.
+    """Plans fetches in each pass of the placement loop, and writes their pods concurrently.
 
-    settings: of the operator, with the image of the program that fetches. Adapters in volumes, and those
-    whose versions are in the cache, cost a pass no more than a look at what their status records.
+    settings: of the operator, with the image of the program that fetches. For adapters in volumes, and those
+    whose versions are in the cache, a pass only reads the record in their status.
     """
 
     def __init__(self, kube: Kube, failures: Failures, settings: Settings) -> None:
@@ -145,7 +145,7 @@ class AdapterFetches:
             await asyncio.gather(self._writing, return_exceptions=True)
 
     def _spec_to_fetch_by(self, service: Object) -> ServiceSpec | None:
-        """The spec whose template and cache pods may have; None if there is none.
+        """The spec of a service, whose template and cache fetch pods may have; None if there is none.
 
         Its template has been checked only if the operator accepted it.
         """
@@ -161,7 +161,7 @@ class AdapterFetches:
         pods: Sequence[AdapterFetchPod],
         num_free: int,
     ) -> FetchPlan:
-        """Plan the fetches of one adapter. spec: of its service; None if pods cannot be made by it yet."""
+        """Plan the fetches of one adapter. spec: of its service; None if there may be no pods yet."""
         resource = adapter.resource
         if spec is None:
             message = f"the fetch starts once the spec of {resource.service} is accepted"
@@ -232,8 +232,8 @@ def _wait_for_engines(
 ) -> FetchStep | None:
     """Why a new version that was fetched is not rolled out yet; None if all engines can read it.
 
-    One that cannot would refuse it, and the version would be rejected. claim: of the service's cache; None:
-    unknown, and engines decide.
+    An engine that cannot would refuse it, and the version would be rejected. claim: of the service's cache;
+    None: unknown, and engines decide.
     """
     if claim is None:
         return None
@@ -251,6 +251,6 @@ def _wait_for_engines(
 
 
 def _is_complete(adapter: StoredAdapter, claim: str | None) -> bool:
-    """Whether all versions are where they have to be. claim: of the cache; None: unknown."""
+    """Whether the cache has all versions that are needed. claim: of the cache; None: unknown."""
     found = (adapter.fetched.get(each.revision) for each in adapter.needed)
     return all(each is not None and claim in (None, each.claim) for each in found)

@@ -93,7 +93,8 @@ def with_zero(
 ) -> AdapterState:
     """The state of an adapter, with why it has no engine if its service was idle.
 
-    errors: of its last loads, by its status: what engines refused stays refused until another one has tried.
+    errors: of its last loads, by its status: a version that engines refused stays refused until another
+    engine has tried to load it.
     """
     reason = zero_reason((service or {}).get("status") or {})
     if state.num_engines or not reason:

@@ -37,7 +37,7 @@ class StoredAdapter:
     errors: Mapping[str, LoadError]  # its failed loads by pod, by the status
     needed: tuple[AdapterVersion, ...]  # versions whose files have to be in the cache
     fetched: Fetched  # those that the status records
-    is_new: bool  # whether the version of the spec is fetched, and neither serves nor is rolled out
+    is_new: bool  # whether the spec's version has a source to fetch, and neither serves nor is rolled out
     demand: ShownDemand | None = None  # as the status shows it; None until gateways have been asked
 
     @property
@@ -46,9 +46,9 @@ class StoredAdapter:
         return kept_revisions(self.resource.version, self.body.get("status") or {})
 
     def without_new_version(self) -> "StoredAdapter | None":
-        """The adapter as if its spec asked for the version that it has; None if it has none.
+        """The adapter as if its spec still asked for the previous version; None if it has none.
 
-        For the time in which the version of the spec is fetched.
+        For the time until the version of the spec is fetched.
         """
         status = self.body.get("status") or {}
         held = version_to_hold(self.resource.version, status)

@@ -1,4 +1,4 @@
-"""Work on the adapters of a service for which its engines are needed, though no request waits."""
+"""Rollouts and loads of a service's adapters, which need its engines even if no request waits."""
 
 from penstock.clients.kubernetes.informer import Key
 from penstock.controller.adapters.placer import AdapterPlacer
@@ -6,7 +6,7 @@ from penstock.core.scaling.idle import AdapterWork
 
 
 def adapter_work(placer: AdapterPlacer, service: Key) -> AdapterWork:
-    """The work on the adapters of a service, as of the last pass of the placement loop."""
+    """The rollouts and loads of a service's adapters, as of the last pass of the placement loop."""
     known = placer.services.get(service)
     copies = (
         (copy for replica in known.replicas for copy in replica.copies.values()) if known else ()

@@ -51,7 +51,7 @@ def gateway_pods(bodies: Iterable[Object]) -> list[GatewayPod]:
 
 
 def _unready_at_s(body: Object, pod: ObservedPod) -> float | None:
-    """Unix time since which Services lead no client to the pod; None if they do."""
+    """Unix time since which Services route no client to the pod; None if they do."""
     times_s = []
     if not pod.is_ready:
         times_s.append(parse_timestamp(pod.unready_at or pod.created_at))

@@ -1,4 +1,4 @@
-"""Decides about zero replicas: runs the rule of scale to zero, and holds its state by service."""
+"""Runs the rule of scale to zero, and holds its state by service."""
 
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
@@ -80,7 +80,7 @@ class IdleGate:
 
 
 def _first_state(last: ScalingReport | None) -> IdleState:
-    """The state of a new leader, which goes on with the start-up time that the status has."""
+    """The first state in a new leader, with the start-up time that the status has."""
     if last is None or last.startup_s is None:
         return IdleState()
     return IdleState(StartUp(float(last.startup_s)))

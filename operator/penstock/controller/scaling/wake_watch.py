@@ -1,4 +1,4 @@
-"""Polls gateways for requests that came for services at zero, and says so at once."""
+"""Polls gateways for requests for services at zero, and reports them at once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -9,11 +9,11 @@ from penstock.clients.pods.wake_poll import WakePoll
 from penstock.controller.process.failures import Failures
 from penstock.controller.scaling.gateway_pods import GatewayPod, gateway_pods
 
-# Time between two looks at which gateways there are, in seconds.
+# Time between two updates of the list of gateways, in seconds.
 REFRESH_S = 1.0
-# Shortest and longest time from one answer of a gateway to the next poll of it, in seconds. In between it is
-# so many times as long as it took to handle the answer: requests that come all the time must not keep the
-# operator busy. A tick, every two seconds, looks at all services anyway.
+# Shortest and longest pause from one answer of a gateway to the next poll of it, in seconds. In between, the
+# pause is IDLE_SHARE times the time that handling the answer took: requests that come all the time must not
+# keep the operator busy. A tick, every two seconds, decides on all services anyway.
 MIN_INTERVAL_S, MAX_INTERVAL_S, IDLE_SHARE = 0.2, 2.0, 10.0
 # Time until the next poll of a gateway that does not answer, in seconds.
 RETRY_S = 2.0
@@ -68,7 +68,7 @@ class WakeWatch:
                 await asyncio.sleep(RETRY_S)
                 continue
             answered_s = monotonic()
-            # The first answer only tells where the gateway's calls stand: the next tick reads its requests.
+            # The first answer only gives the gateway's present token: the next tick reads its requests.
             if token not in ("", answer):
                 with self._failures.isolate_errors("scaler"):
                     await self._called(pod)

@@ -1,4 +1,4 @@
-"""Reads how far the fetches of models in the pods of all services are, beside the reconciles."""
+"""Reads the progress of the fetches of models in the pods of all services, concurrently with reconciles."""
 
 import asyncio
 from collections.abc import Callable, Container, Iterable
@@ -13,7 +13,7 @@ from penstock.core.observed.fetches import FetchProgress
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.spec.service import ENGINE_PORT
 
-# Pods of a service that are asked each time. All pods of a scale-up fetch the same model.
+# Pods of a service that are polled in each pass. All pods of a scale-up fetch the same model.
 MAX_PODS = 4
 # Time between two passes, in seconds: each change is a reconcile, and a write of the status.
 INTERVAL_S = 10.0
@@ -28,10 +28,10 @@ class ProgressSource(Protocol):
 
 
 class FetchProgressReader:
-    """Asks the pods that fetch, every few seconds, and keeps what they answered last.
+    """Polls the pods that fetch every few seconds, and keeps their last answers.
 
-    A reconcile only looks at that: pods that do not answer hold up no service, and no answer makes a service
-    reconcile more often than once in a pass. changed: called with a service whose progress changed.
+    Reconciles use these answers: a pod that does not answer delays no reconcile, and answers cause at most
+    one reconcile of a service in a pass. changed: called with a service whose progress changed.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class FetchProgressReader:
         self._known: dict[str, FetchProgress] = {}  # by uid of the pod
 
     def with_progress(self, key: Key, observed: ObservedState) -> ObservedState:
-        """The state of a service with the progress that is known. Its fetches are asked from now on."""
+        """The state of a service with the progress that is known. Its pods are polled from now on."""
         running = tuple(pod for pod in observed.pods if _is_asked(pod))
         if not running:
             self._fetching.pop(key, None)
@@ -51,14 +51,14 @@ class FetchProgressReader:
         return replace(observed, pods=tuple(map(self._with_known, observed.pods)))
 
     async def run(self, services: Callable[[], Container[Key]]) -> None:
-        """Ask the pods until cancelled. services: those that exist."""
+        """Poll the pods until cancelled. services: those that exist."""
         while True:
             await asyncio.sleep(INTERVAL_S)
             with self._failures.isolate_errors("fetches"):
                 await self.read_all(services())
 
     async def read_all(self, services: Container[Key]) -> None:
-        """Ask the pods that fetch once, all at the same time."""
+        """Poll the pods that fetch once, concurrently."""
         self._fetching = {key: pods for key, pods in self._fetching.items() if key in services}
         present = {pod.uid for pods in self._fetching.values() for pod in pods}
         self._known = {uid: progress for uid, progress in self._known.items() if uid in present}

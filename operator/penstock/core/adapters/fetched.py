@@ -45,7 +45,7 @@ def bounded(fetched: Fetched, kept: Collection[str]) -> tuple[FetchedVersion, ..
 
 
 def kept_revisions(version: AdapterVersion, status: Object) -> tuple[str, ...]:
-    """Revisions whose files stay: of the spec, and of the history. version: of the spec."""
+    """Revisions whose files are not removed: of the spec, and of the history. version: of the spec."""
     others = (each.revision for each in history_of(status) if each.revision != version.revision)
     return version.revision, *others
 
@@ -67,9 +67,9 @@ def is_available(version: AdapterVersion, status: Object) -> bool:
 
 
 def version_to_hold(version: AdapterVersion, status: Object) -> AdapterVersion | None:
-    """The version to go on with while that of the spec is fetched; None if the adapter has none yet.
+    """The version to keep while that of the spec is fetched; None if the adapter has none yet.
 
-    It is that of the spec if it is in use, else the one that is rolled out already, else the one that serves.
+    That of the spec if it is in use; else the one that is being rolled out; else the one that serves.
     """
     used = {each.revision: each for each in _used_versions(version, status)}
     return used.get(version.revision) or next(iter(used.values()), None)

@@ -6,7 +6,8 @@ from penstock.core.observed.fetches import FetchReport, report_of
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.spec.service import ENGINE_CONTAINER, Object
 
-# Exit code of a fetch that fails again until something is changed. Others, such as after a kill, may pass.
+# Exit code of a fetch that fails again until something is changed. After others, such as of a kill, the same
+# fetch may succeed.
 FAILED = 1
 
 

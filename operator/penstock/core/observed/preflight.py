@@ -35,8 +35,8 @@ class ResolvedModel:
 class PreflightResult:
     """Result of a preflight: whether the model can be served, with a reason and a message.
 
-    settings: that the engine will have, by path; a value that is None is unknown or not set. models: that are
-    fetched. is_retryable: whether a source may answer later.
+    settings: of the engine, by path; a value that is None is unknown or not set. models: those that are
+    fetched. is_retryable: whether the check may succeed later, as a source did not answer.
     """
 
     ok: bool
@@ -98,9 +98,8 @@ def _result(preflight: ObservedPod) -> PreflightResult | None:
     try:
         report = as_object(parse_json(preflight.termination_message))
         models = tuple(_resolved(each) for each in report.get("sources", ()))
-        if (
-            report["ok"] and "message" in report
-        ):  # another program serves the model, or it is in an archive
+        # Only a model that another program serves, or that is in an archive, has a message.
+        if report["ok"] and "message" in report:
             reason, message = as_text(report["reason"]), as_text(report["message"])
             return PreflightResult(True, reason, message, models=models)
         if report["ok"]:
@@ -118,7 +117,7 @@ def _result(preflight: ObservedPod) -> PreflightResult | None:
 
 
 def _resolved(source: Any) -> ResolvedModel:
-    """A model that was resolved. Raises ValueError, KeyError for one that no preflight reports."""
+    """Read an entry of a preflight's sources. Raises ValueError, KeyError for one that it cannot have."""
     found = as_object(source)
     uri, resolved_uri = as_text(found["uri"]), as_text(found["resolved_uri"])
     resolved = parse_model_source(resolved_uri)

@@ -20,12 +20,12 @@ from penstock.core.spec.service import Object, ServiceSpec
 
 @dataclass(frozen=True, slots=True)
 class FetchInputs:
-    """An adapter, and what there is of its versions."""
+    """An adapter, its versions that were fetched, and its pods that fetch others."""
 
     resource: AdapterResource  # with the version that the spec asks for
     needed: Sequence[AdapterVersion]  # whose files have to be in the cache
     fetched: Fetched  # as the status records them
-    kept: Sequence[str]  # revisions whose files stay
+    kept: Sequence[str]  # revisions whose files the next fetch does not remove
     service: ServiceSpec  # accepted spec of its service, with a cache
     pods: Sequence[AdapterFetchPod]  # of this adapter
     image: str  # of the program that fetches

@@ -1,4 +1,4 @@
-"""State of a LoraAdapter on the engines that serve it, of which its conditions are made."""
+"""State of a LoraAdapter on the engines that serve it, from which its conditions are computed."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -26,7 +26,7 @@ class LoadError(Cause):
 
 @dataclass(frozen=True, slots=True)
 class FetchStep(Cause):
-    """Why the files of the spec's version are not there yet. is_final: whether a person has to change it."""
+    """Why the spec's version is not fetched yet. is_final: it fails until a person changes something."""
 
     is_final: bool = False
 
@@ -62,7 +62,7 @@ class AdapterState:
     has_candidate_slot: bool = True  # the same for the version that is rolled out
     # ScaledToZero or Waking if it has no engine as its service was idle; else empty
     at_zero: str = ""
-    fetch: FetchStep | None = None  # of the spec's version; None if it is there, or mounted
+    fetch: FetchStep | None = None  # of the spec's version; None if it was fetched, or is mounted
     # Versions that were fetched; None: as the status records them
     fetched: tuple[FetchedVersion, ...] | None = None
     can_answer: bool = False  # whether a version gets the traffic, and an engine has read it

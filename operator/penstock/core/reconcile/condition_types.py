@@ -105,7 +105,7 @@ REASONS: Mapping[str, str] = {
         "An engine pod was evicted, not admitted, or lost with its node; its successor is not ready yet."
     ),
     "EnginesReady": "The engine pods that are needed are ready.",
-    FETCHING: "The pods fetch the model; the message says how far they are.",
+    FETCHING: "The pods fetch the model; the message has the progress.",
     "Found": "The model is there; the runtime checks it when it starts.",
     "Fits": "The model can be served, and fits into memory.",
     "Growing": "The promoted canary gets the pods that all of the traffic needs.",
@@ -167,8 +167,8 @@ REASONS: Mapping[str, str] = {
         "is 0. `Ready` is True then: the service has all that its spec asks for."
     ),
     WAKING: (
-        "A service that was at zero starts its first engine, for which requests wait. `Ready` is True unless "
-        "the engine has a trouble."
+        "A service that was at zero starts its first engine, and requests wait for it. `Ready` is False once "
+        "the engine fails to start."
     ),
     "Serving": "Engines run, or receive traffic.",
     "Settled": "The spec is rolled out.",

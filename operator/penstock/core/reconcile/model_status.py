@@ -1,4 +1,4 @@
-"""Renders which revisions of its models a service has fetched."""
+"""Renders the revisions of a service's models that its pods fetch."""
 
 from penstock.core.manifests.model_fetch import uris_of
 from penstock.core.observed.children import ObservedState

@@ -23,7 +23,8 @@ def progress_deadline_s(
 ) -> float:
     """Unix time by which the revision's next pod must be ready.
 
-    Each pod that becomes ready, or has fetched its model, extends it. A fetch has a time limit of its own.
+    Each pod that becomes ready, or has fetched its model, extends it. A running fetch extends it to the time
+    limit of the fetch.
     """
     pods = observed.serving(revision)
     fetches = [pod.fetches for pod in pods if pod.fetches]

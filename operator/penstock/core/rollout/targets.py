@@ -198,9 +198,8 @@ class _View:
             pods[side] = min(self._replicas(side), left)
             left -= min(self._replicas(side), left)
         if not old.replicas and self.state.stable and not self._is_admitted(new.revision):
-            pods[self.stable] = (
-                self.total
-            )  # a request that came at zero does not wait for the preflight
+            # A request that came at zero does not wait for the preflight.
+            pods[self.stable] = self.total
         by_side = {side: self._ready(side) for side in pods}
         if any(by_side.values()):
             return Targets(pods, split(100, by_side))

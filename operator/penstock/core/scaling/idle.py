@@ -5,8 +5,8 @@
     else                                             -> none, until it is busy again
 
 A gateway that does not report is no data while clients may wait for its answer: as long as it is ready, and
-then for as long as it holds a request at most. The other rules size a service that has replicas, from one
-on. This one alone decides about zero.
+then for as long as it may hold a request. This rule alone decides about zero; the other rules choose between
+one replica and more.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from penstock.core.scaling.learned.startup import PRIOR_STARTUP_S, StartUp, is_a
 from penstock.core.scaling.signals import STALE_S, Observation
 from penstock.core.scaling.zero_totals import NO_TOTALS, ZeroTotals
 
-# Hold: it has been idle for long enough, but what some gateway or engine has is not known.
+# Hold: the service has been idle for long enough, but a gateway or an engine does not report its requests.
 IdleAction = Literal["Keep", "Hold", "ScaleToZero", "StayAtZero", "Wake"]
 
 
@@ -39,8 +39,8 @@ class GatewayDemand:
 class SilentGateway:
     """A gateway that did not report.
 
-    unready_s: for how long clients have not been led to it; None: it is ready, and may get requests. hold_s:
-    how long it holds a request at most.
+    unready_s: time since Services routed clients to it; None: it is ready, and may get requests. hold_s: the
+    longest time for which it holds a request.
     """
 
     unready_s: float | None = None
@@ -57,7 +57,7 @@ GatewayState = GatewayDemand | SilentGateway
 
 @dataclass(frozen=True, slots=True)
 class AdapterWork:
-    """Work on the adapters of a service for which its engines are needed, though no request waits."""
+    """Rollouts and loads of a service's adapters, which need its engines even if no request waits."""
 
     is_rolling_out: bool = False
     is_loading: bool = False
@@ -67,9 +67,8 @@ class AdapterWork:
 class IdleInputs:
     """The inputs of a decision about zero, at seen.now_s.
 
-    gateways: by pod. is_rolling_out: whether a revision of the
-    service or of one of its adapters is rolled out, and engines are needed for it. is_loading: whether an
-    engine loads an adapter.
+    gateways: by pod. is_rolling_out: whether a revision of the service or of one of its adapters is rolled
+    out, and engines are needed for it. is_loading: whether an engine loads an adapter.
     """
 
     seen: Observation
@@ -203,7 +202,7 @@ def _has_arrivals(now: Mapping[str, GatewayState], before: Mapping[str, GatewayD
 
 
 def _last_report(gateway: GatewayState, last: GatewayDemand | None) -> GatewayDemand | None:
-    """The last report of a gateway; None if nothing of it is of importance any more."""
+    """The last report of a gateway; None if it no longer counts."""
     if isinstance(gateway, GatewayDemand):
         return gateway
     return last if gateway.may_hold else None
@@ -223,7 +222,7 @@ def _missing(inputs: IdleInputs) -> str | None:
 
 
 def _bound(gateway: SilentGateway) -> str:
-    """For how much longer a gateway counts that is not ready."""
+    """The time for which a gateway that is not ready still counts, as the end of a sentence."""
     if gateway.unready_s is None:
         return ""
     left_s = gateway.hold_s - gateway.unready_s

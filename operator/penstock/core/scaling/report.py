@@ -20,7 +20,7 @@ class ScalingReport:
     trail: tuple[tuple[str, int, str], ...]  # (step, replicas, note) of each step
     # Desired replicas by variant; empty without variants
     by_variant: Mapping[str, int] = field(default_factory=dict)
-    # start-up time of a first replica; None of a service that is never at zero
+    # Start-up time of a first replica; None for a service that is never at zero
     startup_s: int | None = None
 
     @property

@@ -30,7 +30,7 @@ class ZeroTotals:
 
     @property
     def saved_hours_per_day(self) -> float:
-        """Replica hours per day that the last replica was not there. watched_s must not be 0."""
+        """Replica hours per day without the last replica. watched_s must not be 0."""
         return DAY_H * self.zero_s / self.watched_s
 
     @property

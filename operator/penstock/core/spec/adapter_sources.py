@@ -47,7 +47,7 @@ def written_sources(settings: Settings) -> dict[str, str]:
 def _model_source(uri: str) -> tuple[str, ...]:
     """The volume of a model: its whole claim, or its folder on the node.
 
-    None if the model is fetched, or if the folder's name has a colon, which the path of a mount may not have.
+    Empty if the model is fetched, or if the folder's name has a colon, which no path of a mount may have.
     """
     if is_fetched(uri):
         return ()

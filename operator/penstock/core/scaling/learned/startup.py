@@ -15,24 +15,20 @@ QUANTILE = 0.9
 LONGEST_S = 3600.0
 # A pod that takes longer than this and than two start-ups may never become ready: nothing waits for it.
 PROGRESS_DEADLINE_S = 600.0
-
-
-# Time of a fetch, in seconds, from which a start-up is a cold one: also a pod waits that long if another one
-# fetches the model for it. A model that is in a cache takes less than a second.
+# Least time of a fetch, in seconds, in a cold start-up. A pod that waits for another one's fetch takes as
+# long; with the model in a cache, a fetch takes less than a second.
 COLD_FETCH_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """Start-up times of pods, which are apart for those that found their model and those that fetched it."""
+    """Start-up times of warm pods, which found their model, and of cold ones, which fetched it."""
 
     prior_s: float  # before any was measured
-    times_s: tuple[
-        float, ...
-    ] = ()  # of the last pods that found it, in the order in which they became ready
+    times_s: tuple[float, ...] = ()  # of the last warm pods, by the time they became ready
     seen: frozenset[str] = frozenset()  # names of present pods that are counted already
-    cold_times_s: tuple[float, ...] = ()  # of the last pods that fetched it
-    is_cold: bool = False  # whether the last pod fetched it
+    cold_times_s: tuple[float, ...] = ()  # of the last cold pods
+    is_cold: bool = False  # whether the last pod was cold
 
     @property
     def expected_s(self) -> float:
