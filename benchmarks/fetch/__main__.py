@@ -19,7 +19,7 @@ from benchmarks.fetch.rates import Rates, measure_rates
 from benchmarks.fetch.refusals import refusals
 from benchmarks.options import option_parser
 
-# Of the lower rate of curl and disk: the fetch also writes a journal, and flushes each part by itself.
+# Least rate of a fetch over the lower one of curl and disk: it also writes a journal, and flushes each part.
 MIN_RATIO = 0.7
 MIB = 1 << 20
 

@@ -34,8 +34,8 @@ BODY = {
     "max_tokens": 4,
     "stream": True,
 }
-# Between two looks at the pods, in seconds: the resolution of the start-up time.
-LOOK_S = 0.05
+# Time between two reads of the pods, in seconds: the resolution of the start-up time.
+POLL_S = 0.05
 START_S = 240.0
 
 
@@ -92,7 +92,7 @@ async def watch_start(stage: Stage) -> StartUp:
             created_s = now_s
         if created_s is not None and view.ready:
             return StartUp(created_s, now_s)
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
 async def fall_asleep(stage: Stage) -> None:
@@ -110,7 +110,7 @@ async def run_cycle(
     *,
     restarts: bool,
 ) -> tuple[list[Answer], StartUp]:
-    """Send so many requests to a service at zero, to both gateways in turn. Returns their answers."""
+    """Send requests to a service at zero, to both gateways in turn. Returns the answers and the start-up."""
     await fall_asleep(stage)
     starting = asyncio.create_task(watch_start(stage))
     asking = [

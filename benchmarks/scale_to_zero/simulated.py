@@ -2,10 +2,9 @@
 
     python -m benchmarks.scale_to_zero.simulated [--cycles 1000] [--scenario scale-to-zero]
 
-Runs the scenario with one seed after the other until it has so many wake-ups. It prints the requests that
-were lost. Of the requests that woke the service it prints how much later than the start-up time their first
-token came.
-Exits with 1 if a request was lost, or if that was more than MAX_DELAY_S in one of 100 cycles.
+Runs the scenario with one seed after the other until it has that many wake-ups. Prints the number of lost
+requests, and the delays of those that woke the service: time to first token minus start-up time. Exits with 1
+if a request was lost, or if more than 1 % of the delays are above MAX_DELAY_S.
 """
 
 import sys

@@ -20,7 +20,7 @@ from tests.support.sources.object_store import KEY, REGION, SECRET, s3_server
 BUCKET = "models"
 URI = f"s3://{BUCKET}/model"
 MIB = 1 << 20
-# MiB/s of the server; None: as fast as it is. 100 is a network of 1 Gbit/s, 400 about one of 4.
+# Limits of the server's rate in MiB/s; None: no limit. 100 and 400 are about networks of 1 and 4 Gbit/s.
 RATES = (None, 400, 100)
 
 

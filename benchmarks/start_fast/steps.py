@@ -70,7 +70,7 @@ def stream(uri: str, settings: Mapping[str, str], is_hashed: bool) -> Step:
 
 
 def load_files(folder: Path) -> Step:
-    """Load the tensors of a folder with the safetensors library, as they are in the files."""
+    """Load the tensors of a folder unchanged, with the safetensors library."""
     kept: list[dict[str, torch.Tensor]] = []
 
     def run() -> int:

@@ -62,7 +62,7 @@ def stream_model(
             _FileReader(remote, file, *headers[file.name], targets, deadline, is_hashed)
             for file in files
         ]
-        # One part of each file in turn, so that the digests of all files advance together.
+        # Parts are read round-robin over the files, so that the digests of all files advance together.
         columns = [[partial(reader.read, part) for part in reader.parts] for reader in readers]
         longest = max(map(len, columns))
         run_parallel([c[n] for n in range(longest) for c in columns if n < len(c)], deadline)
