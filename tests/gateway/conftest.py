@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.gateway.engine_answers import CHUNKS, DONE
+from tests.gateway.engine_answers import CHUNKS, LAST_EVENTS
 
 from penstock.clients.machine.clock import monotonic
 from penstock.core.routing.pick import Endpoint, Side
@@ -80,7 +80,7 @@ async def answer(request: Request) -> None:
     await request.head()
     for chunk in CHUNKS:
         await request.chunk(chunk)
-    await request.chunk(DONE)
+    await request.chunk(LAST_EVENTS[request.path.partition("?")[0]])
     await request.end()
 
 

@@ -2,9 +2,19 @@
 
 import asyncio
 
+from penstock.core.routing.apis import APIS
+
 CHUNKS = [b'data: {"n": %d}\n\n' % n for n in range(5)]
 EVENT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
+# The last event of each API's stream.
+LAST_EVENTS = {
+    api.path: DONE if api.errors == "OpenAI" else b'event: %b\ndata: {"n": 9}\n\n' % name
+    for name, form in ((b"message_stop", "Anthropic"), (b"response.completed", "Responses"))
+    for api in APIS
+    if api.errors in ("OpenAI", form)
+}
+STREAMED = [api.path for api in APIS if api.generates]
 
 
 def whole(body, status="200 OK"):

@@ -5,6 +5,8 @@ import json
 import pytest
 from tests.gateway.test_management import PATHS
 
+from penstock.core.routing.apis import APIS
+
 
 async def get(front, path, **options):
     url = (front.management_url if path in PATHS else front.url) + path
@@ -66,8 +68,8 @@ async def test_unknown_path_is_answered_with_the_routes_that_there_are(start_gat
     status, _, body = await get(front, "/v1/no-such-route", method="POST")
     assert status == 404
     assert json.loads(body)["error"]["message"] == (
-        "the gateway has no route POST /v1/no-such-route; it relays /v1/chat/completions and "
-        "/v1/completions to engines, and has /v1/models"
+        "the gateway has no route POST /v1/no-such-route; it relays "
+        f"{', '.join(api.path for api in APIS)} to engines, and has /v1/models"
     )
     _, _, body = await get(front, "/" + "x" * 1000)
     assert f"GET /{'x' * 199};" in json.loads(body)["error"]["message"]

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.clients.machine.clock import monotonic
 from penstock.clients.machine.logs import fields
-from penstock.core.routing.apis import APIS, Api
+from penstock.core.routing.apis import APIS, Api, ErrorForm
 from penstock.gateway.apis.errors import RequestError, error_body
 from penstock.gateway.apis.model_list import ModelList, model
 from penstock.gateway.http.client import ClientDisconnected, ClientResponse
@@ -120,7 +120,9 @@ class EngineRoute:
         if scope["path"] != self._api.path:  # Starlette's routes match a newline after the path too
             raise HTTPException(404, "Not Found")
         request_id = _request_id(scope)
-        response = ClientResponse(send, request_id, closing=self._state.is_draining)
+        response = ClientResponse(
+            send, request_id, closing=self._state.is_draining, errors=self._api.errors
+        )
         proxied = ProxiedRequest(self._state, self._api, scope, response, request_id)
         try:
             await proxied.run(receive)
@@ -154,13 +156,19 @@ async def _http_error(request: Request, error: Exception) -> Response:
         message = _no_route(request.method, path)
     elif error.status_code == 405:
         message = f"{path} does not take {request.method}; send {headers['Allow']}"
-    body = error_body(error.status_code, message)
+    form = _error_form(path)
+    body = error_body(error.status_code, message, form=form)
     return Response(body, error.status_code, headers, "application/json")
+
+
+def _error_form(path: str) -> ErrorForm:
+    """The form of errors of the API that a path is of, or is below."""
+    return next((api.errors for api in APIS if f"{path}/".startswith(f"{api.path}/")), "OpenAI")
 
 
 def _no_route(method: str, path: str) -> str:
     """The error of a path that the gateway does not have. Engines may have it."""
     return (
-        f"the gateway has no route {method} {path}; it relays {' and '.join(api.path for api in APIS)} "
+        f"the gateway has no route {method} {path}; it relays {', '.join(api.path for api in APIS)} "
         "to engines, and has /v1/models"
     )

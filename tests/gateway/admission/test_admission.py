@@ -43,7 +43,7 @@ class SerialEngine:
                 await asyncio.sleep(0.001)
             self.may_compute -= 1
             self.clock.now_s += self.prompt_s
-        if not request.is_stream:
+        if not request.is_stream or request.path == "/tokenize":
             await request.whole(b"{}")
             return
         await request.head()
@@ -110,6 +110,18 @@ async def test_request_that_can_be_in_time_goes_before_a_late_one(learned_gatewa
     behavior.may_compute = math.inf
     await asyncio.gather(*requests)
     assert behavior.order == ["first", "second", "new", "late"]
+
+
+async def test_request_for_which_the_model_computes_nothing_does_not_wait(learned_gateway, until):
+    front, engine, behavior = learned_gateway
+    behavior.may_compute = 0
+    requests = [ask(front, str(n)) for n in range(3)]
+    await until(lambda: front.gateway.state.waiting == 1 and engine.active == 2)
+    counting = asyncio.create_task(front.ask("/tokenize", prompt=PROMPT, user="counts"))
+    await until(lambda: engine.active == 3)
+    assert (front.gateway.state.waiting, behavior.order[-1]) == (1, "counts")
+    behavior.may_compute = math.inf
+    assert [status for status, _ in await asyncio.gather(counting, *requests)] == [200] * 4
 
 
 async def test_disconnected_request_leaves_the_queue(learned_gateway, until):

@@ -29,7 +29,7 @@ EMBEDDINGS = Api(
 )
 # Other names of the same counts; a prompt of two fields, and another one.
 TURNS = Api(
-    path="/v1/messages",
+    path="/v1/test-turns",
     prompts=({"turns": MESSAGES, "system": TEXT}, {"input": TEXT}),
     usage=UsageFields("input_tokens", "output_tokens", "cache_read_input_tokens"),
     overhead_events=3,
@@ -158,15 +158,15 @@ async def test_every_row_is_a_route_and_a_label(api, start_engine, start_gateway
     assert api.path in specs.ROUTE.values
 
 
-RERANK = """
+CAPTIONS = """
     Api(
-        path="/v1/rerank",
-        prompts=({"query": TEXT, "documents": DOCUMENTS},),
+        path="/v1/captions",
+        prompts=({"query": TEXT, "captions": CAPTION_TEXTS},),
         usage=UsageFields("prompt_tokens", output=None, cached=None),
     ),
 """
-DOCUMENTS = '''
-class Documents(PromptKind):
+CAPTION_TEXTS = '''
+class Captions(PromptKind):
     """Texts, or objects with a text or an image."""
 
     def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
@@ -176,32 +176,32 @@ class Documents(PromptKind):
         return not any(isinstance(each, dict) and "image" in each for each in value or ())
 
 
-DOCUMENTS = Documents()
+CAPTION_TEXTS = Captions()
 '''
 FORM_EDITS = {
     "core/routing/prompt_kinds.py": [
-        ("MESSAGES, TOOLS = Text(), Messages(), Tools()\n", DOCUMENTS)
+        ("MESSAGES, TOOLS = Text(), Messages(), Tools()\n", CAPTION_TEXTS)
     ],
     "core/routing/apis.py": [
-        ("import MESSAGES, TEXT, TOOLS, ", "DOCUMENTS, "),
-        ("APIS = (", RERANK),
+        ("    BLOCKS,\n", "    CAPTION_TEXTS,\n"),
+        ("APIS = (", CAPTIONS),
     ],
     "gateway/apis/request_schema.py": [
-        ("import MESSAGES, TEXT, TOOLS, ", "DOCUMENTS, "),
-        ("    TEXT: _optional(PROMPT),\n", "    DOCUMENTS: JSON_LIST,\n"),
+        ("    BLOCKS,\n", "    CAPTION_TEXTS,\n"),
+        ("    TEXT: _optional(PROMPT),\n", "    CAPTION_TEXTS: JSON_LIST,\n"),
     ],
 }
 """Text that is inserted, and after which text, by file: "An API route" in CONTRIBUTING.md names these."""
 
 
 @pytest.mark.slow
-def test_query_and_documents_are_one_prompt(tmp_path):
+def test_query_and_captions_are_one_prompt(tmp_path):
     package = edited_package(tmp_path, FORM_EDITS)
     rows = run_program(package, "tests.gateway.apis.new_form")
     assert rows == {
         "texts": [5 + 3 + 2, True, True],
         "an image": [5 + 3, False, True],
-        "no documents": [5, True, True],
+        "no captions": [5, True, True],
         "no query": [0, True, False],
         "is a label": True,
     }

@@ -15,6 +15,11 @@ from penstock.gateway.apis.response_usage import ResponseUsage, error_status
         (b'data: {"error": {"code": "busy"}}\n\n', 500),
         (b'event: error\ndata: {"type": "error", "error": {}}\n\n', 500),
         (b'event: response.failed\ndata: {"code": 503}\n\n', 503),
+        (b'event: error\ndata: {"type": "error", "error": {"type": "timeout_error"}}\n\n', 504),
+        (b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error"}}\n\n', 503),
+        (b'event: error\ndata: {"type": "error", "error": {"type": "api_error"}}\n\n', 500),
+        (b'event: response.failed\ndata: {"code": "deadline_exceeded"}\n\n', 504),
+        (b'event: response.failed\ndata: {"code": "server_error"}\n\n', 500),
         # A code before the error does not count.
         (b'data: {"code": 404}\n\ndata: {"error": {"code": 507}}\n\n', 507),
         (b'data: {"error": {"code": 501}}\n\nevent: response.failed\ndata: {"code": 503}\n\n', 501),

@@ -4,6 +4,9 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from tests.gateway.engine_answers import STREAMED
+
+from penstock.core.routing.apis import APIS
 
 CHUNK = b'data: {"n": 0}\n\n'
 
@@ -31,7 +34,8 @@ async def half_a_body(request):
     await asyncio.Event().wait()
 
 
-WAYS = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+WAYS = pytest.mark.parametrize("path", [api.path for api in APIS])
+STREAMED_WAYS = pytest.mark.parametrize("path", STREAMED)
 STREAM = pytest.mark.parametrize("stream", [True, False])
 
 
@@ -58,7 +62,7 @@ async def test_disconnect_before_the_first_byte(
     assert await front.metric("penstock_gateway_responses_total", code="499") == 1
 
 
-@WAYS
+@STREAMED_WAYS
 async def test_disconnect_while_streaming(start_engine, start_gateway, path):
     engine = await start_engine(endless)
     front = await start_gateway(engine)
@@ -73,7 +77,7 @@ async def test_disconnect_while_streaming(start_engine, start_gateway, path):
     assert await front.metric("penstock_gateway_disconnects_total", phase="streaming") == 1
 
 
-@WAYS
+@STREAMED_WAYS
 async def test_disconnect_of_a_client_that_does_not_read(start_engine, start_gateway, path):
     async def flood(request):
         await request.head()

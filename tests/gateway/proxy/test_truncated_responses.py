@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import signal
 import subprocess
 import sys
@@ -10,7 +9,21 @@ from dataclasses import replace
 
 import aiohttp
 import pytest
-from tests.gateway.engine_answers import CHUNKS, DONE
+from tests.gateway.engine_answers import CHUNKS, DONE, LAST_EVENTS, STREAMED, stream
+
+from penstock.core.routing.apis import APIS
+
+UPSTREAM = b'{"message": "%b", "type": "%b", "param": null, "code": 502}' % (
+    b"the engine's response was cut off",
+    b"upstream_error",
+)
+CUT = {
+    "OpenAI": b'data: {"error": %b}\n\n' % UPSTREAM + DONE,
+    "Responses": b'event: error\ndata: {"type": "error", "error": %b}\n\n' % UPSTREAM,
+    "Anthropic": b'event: error\ndata: {"type": "error", "error": {"type": "api_error", "message": '
+    b'"the engine\'s response was cut off"}}\n\n',
+}
+"""What follows the events of a stream that was cut off, by the form of the API's errors."""
 
 
 async def broken_off(request):
@@ -34,19 +47,35 @@ async def ended_without_done(request):
 
 
 @pytest.mark.parametrize("fault", [broken_off, broken_off_within_an_event, ended_without_done])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("path", STREAMED)
 async def test_truncated_stream_ends_with_an_error_event(start_engine, start_gateway, fault, path):
     engine = await start_engine(fault)
     front = await start_gateway(engine, await start_engine(fault))
 
     status, body = await front.ask(path)
 
-    first, error, done, rest = body.split(b"\n\n")
-    assert (status, first + b"\n\n", done, rest) == (200, CHUNKS[0], b"data: [DONE]", b"")
-    error_fields = json.loads(error.removeprefix(b"data: "))["error"]
-    assert (error_fields["type"], error_fields["code"]) == ("upstream_error", 502)
+    (form,) = (api.errors for api in APIS if api.path == path)
+    assert (status, body) == (200, CHUNKS[0] + CUT[form])
     assert await front.metric("penstock_gateway_streams_cut_total", cause="upstream") == 1
     assert await front.metric("penstock_gateway_retries_total") == 0
+
+
+@pytest.mark.parametrize("path", STREAMED)
+async def test_stream_with_the_last_event_of_its_api_is_complete(start_engine, start_gateway, path):
+    front = await start_gateway(await start_engine(stream(CHUNKS[0], LAST_EVENTS[path])))
+    assert await front.ask(path) == (200, CHUNKS[0] + LAST_EVENTS[path])
+    assert await front.metric("penstock_gateway_streams_cut_total") == 0
+
+
+@pytest.mark.parametrize("path", STREAMED)
+async def test_stream_that_begins_with_an_error_is_retried_once(start_engine, start_gateway, path):
+    """The client gets the engine's own event, and DONE only where the API has it."""
+    failing = b'event: error\ndata: {"type": "error", "error": {"message": "no"}}\n\n'
+    engines = [await start_engine(stream(failing)) for _ in range(3)]
+    front = await start_gateway(*engines)
+    end = DONE if LAST_EVENTS[path] == DONE else b""
+    assert await front.ask(path) == (200, failing + end)
+    assert sum(len(engine.requests) for engine in engines) == 2
 
 
 @pytest.mark.parametrize(

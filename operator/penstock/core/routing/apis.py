@@ -1,13 +1,28 @@
 """The API routes that engines answer: one row for each, with all that the gateway knows of it.
 
-Parsing, admission, usage, mirrored copies, metrics and the application's routes read these rows.
+Parsing, admission, usage, errors, mirrored copies, metrics and the application's routes read these rows. An
+engine may lack some of the routes. It answers with a 404, which is passed on.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from penstock.core.routing.prompt_kinds import MESSAGES, TEXT, TOOLS, Prompt, PromptKind
+from penstock.core.routing.prompt_kinds import (
+    BLOCKS,
+    CONTENT,
+    CONVERSATIONS,
+    DOCUMENTS,
+    ITEMS,
+    MESSAGES,
+    TEXT,
+    TOOLS,
+    Prompt,
+    PromptKind,
+)
+
+# Forms of an API's errors. Responses: bodies are OpenAI's, but a stream has an event `error` and no DONE.
+ErrorForm = Literal["OpenAI", "Responses", "Anthropic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,35 +30,38 @@ class UsageFields:
     """Names of the token counts in the `usage` of a response.
 
     output: None if the API generates no tokens. cached: part of the prompt's that came from a cache; None if
-    the API does not report it.
+    the API does not report it. is_cached_apart: whether the prompt's count leaves the cached part out.
     """
 
     prompt: str
     output: str | None
     cached: str | None
+    is_cached_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # hashable: one object for each API
 class Api:
-    """An API route that engines answer.
-
-    prompts: forms of the prompt, each as the fields that are its parts, with their kinds. A body has a form
-    if it has the first of these fields; of several forms the first one counts. The first field also
-    identifies the conversation. overhead_events: events of a stream that carry no token, such as DONE.
-    last_event: a line that only the last event of a stream has, as a field and a regular expression for its
-    value; a stream that ends without it was cut off.
-    """
+    """An API route that engines answer."""
 
     path: str
+    # Forms of the prompt, each as the fields that are its parts, with their kinds. A body has a form if it
+    # has the first of these fields; of several forms the first one counts. The first field also identifies
+    # the conversation. Empty if the model computes nothing, as when an engine only counts tokens.
     prompts: Sequence[Mapping[str, PromptKind]]
-    usage: UsageFields
-    overhead_events: int = 1
+    usage: UsageFields | None  # None if its responses report none
+    overhead_events: int = 1  # events of a stream that carry no token, such as DONE
+    # A line that only the last event of a stream has, as a field and a regular expression for its value. A
+    # stream that ends without it was cut off.
     last_event: tuple[str, str] = ("data", r"\[DONE\]")
+    errors: ErrorForm = "OpenAI"  # form of the gateway's own errors
+    # The API whose row counts instead, by a field of the body that is neither null nor false; of several the
+    # first one.
+    variants: Mapping[str, "Api"] = field(default_factory=dict)
 
     @property
     def generates(self) -> bool:
         """Whether its responses have generated tokens."""
-        return self.usage.output is not None
+        return self.usage is not None and self.usage.output is not None
 
     def prompt_of(self, fields: Mapping[str, Any]) -> Prompt:
         """Return the prompt of a parsed body; one without parts if it has none."""
@@ -51,6 +69,13 @@ class Api:
             if fields.get(next(iter(kinds))) is not None:
                 return Prompt([(kind, fields.get(name)) for name, kind in kinds.items()])
         return Prompt(())
+
+    def variant_of(self, fields: Mapping[str, Any]) -> "Api":
+        """Return the API whose row counts for a parsed body."""
+        for name, api in self.variants.items():
+            if fields.get(name) not in (None, False):
+                return api
+        return self
 
 
 # Both routes read both prompts: it is the engine that refuses the one of the other route.
@@ -67,4 +92,80 @@ CHAT = Api(
     overhead_events=2,  # the first event has only the role
 )
 COMPLETIONS = Api(path="/v1/completions", prompts=OPENAI_PROMPTS, usage=OPENAI_USAGE)
-APIS = (CHAT, COMPLETIONS)
+BATCH = Api(
+    path="/v1/chat/completions/batch", prompts=({"messages": CONVERSATIONS},), usage=OPENAI_USAGE
+)
+
+RESPONSES_PROMPTS: Sequence[Mapping[str, PromptKind]] = (
+    {"input": ITEMS, "instructions": TEXT, "tools": TOOLS},
+)
+# A response in the background is answered before it is computed, and without usage.
+BACKGROUND = Api(path="/v1/responses", prompts=RESPONSES_PROMPTS, usage=None, errors="Responses")
+RESPONSES = Api(
+    path="/v1/responses",
+    prompts=RESPONSES_PROMPTS,
+    usage=UsageFields("input_tokens", "output_tokens", "cached_tokens"),
+    # created, in_progress, the beginning and the end of one item with one part, and the last event
+    overhead_events=8,
+    last_event=("event", r"response\.(?:completed|failed|incomplete)|error"),
+    errors="Responses",
+    variants={"background": BACKGROUND},
+)
+MESSAGES_API = Api(
+    path="/v1/messages",
+    prompts=({"messages": BLOCKS, "system": CONTENT, "tools": TOOLS},),
+    usage=UsageFields(
+        "input_tokens", "output_tokens", "cache_read_input_tokens", is_cached_apart=True
+    ),
+    overhead_events=5,  # the beginning and the end of the message and of one block, and the delta of usage
+    last_event=("event", "message_stop|error"),
+    errors="Anthropic",
+)
+
+# `total_tokens` is the only count that all versions of vLLM report for these routes.
+PROMPT_USAGE = UsageFields("total_tokens", output=None, cached=None)
+EMBEDDED: Sequence[Mapping[str, PromptKind]] = ({"input": TEXT}, {"messages": MESSAGES})
+EMBEDDINGS = Api(path="/v1/embeddings", prompts=EMBEDDED, usage=PROMPT_USAGE)
+COHERE_EMBED = Api(
+    path="/v2/embed",
+    prompts=({"texts": TEXT}, {"inputs": MESSAGES}),
+    usage=UsageFields("input_tokens", output=None, cached=None),
+)
+POOLING = Api(path="/pooling", prompts=EMBEDDED, usage=PROMPT_USAGE)
+CLASSIFY = Api(path="/classify", prompts=EMBEDDED, usage=PROMPT_USAGE)
+RERANKED: Sequence[Mapping[str, PromptKind]] = ({"query": DOCUMENTS, "documents": DOCUMENTS},)
+SCORED: Sequence[Mapping[str, PromptKind]] = (
+    {"text_1": DOCUMENTS, "text_2": DOCUMENTS},
+    {"data_1": DOCUMENTS, "data_2": DOCUMENTS},
+    {"queries": DOCUMENTS, "documents": DOCUMENTS, "items": DOCUMENTS},
+)
+
+INVOCATIONS = Api(
+    path="/invocations",
+    prompts=(*OPENAI_PROMPTS, {"input": TEXT}),
+    usage=OPENAI_USAGE,
+    variants={"messages": CHAT, "prompt": COMPLETIONS, "input": EMBEDDINGS},
+)
+
+APIS = (
+    CHAT,
+    COMPLETIONS,
+    BATCH,
+    # RESPONSES,
+    MESSAGES_API,
+    Api(path="/v1/messages/count_tokens", prompts=(), usage=None, errors="Anthropic"),
+    EMBEDDINGS,
+    COHERE_EMBED,
+    POOLING,
+    CLASSIFY,
+    *(
+        Api(path=path, prompts=SCORED, usage=PROMPT_USAGE)
+        for path in ("/score", "/v1/score")
+    ),
+    *(
+        Api(path=path, prompts=RERANKED, usage=PROMPT_USAGE)
+        for path in ("/rerank", "/v1/rerank", "/v2/rerank")
+    ),
+    *(Api(path=path, prompts=(), usage=None) for path in ("/tokenize", "/detokenize")),
+    INVOCATIONS,
+)  # fmt: skip

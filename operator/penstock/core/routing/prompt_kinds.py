@@ -7,44 +7,31 @@ Values come from clients: one that is not of its kind has no text and no beginni
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
+
+from penstock.core.routing.prompt_text import (
+    TEXT_CHARACTERS,
+    JsonTextMeter,
+    as_list,
+    blocks,
+    content_bytes,
+    document_bytes,
+    documents,
+    has_media,
+    joined_bytes,
+    opening_text,
+    text_bytes,
+)
 
 # Usual length of a token in English text. Each token id of a prompt counts as this many bytes.
 BYTES_PER_TOKEN = 4
-# Characters of a prompt or a message that enter the key of a conversation; enough to distinguish them.
-TEXT_CHARACTERS = 256
-# Types of content parts that are text; without a type, a part with `text` is text as well.
-TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
+# Types of Anthropic's blocks without media of their own; a result of a tool may have some in its content.
+TEXT_BLOCKS = frozenset({None, "text", "thinking", "redacted_thinking", "tool_use", "tool_result"})
+# Fields of an item of a response's input that have text.
+ITEM_TEXTS = ("content", "arguments", "input", "output")
 # Bound on the JSON values and keys of tools and their calls that are measured in one request. 128 tools of 20
 # parameters have about 20,000; each takes 0.3 us of the event loop.
 MAX_VALUES = 30_000
-
-
-class JsonTextMeter:
-    """Measures the keys and strings of JSON values at any depth, up to a number of values and keys.
-
-    num_left: how many more are measured; further ones count as no text.
-    """
-
-    def __init__(self, num_left: int) -> None:
-        self.num_left = num_left
-
-    def measure(self, value: Any) -> int:
-        """Return the bytes of the keys and strings in a value."""
-        total, pending = 0, [value]
-        while pending and self.num_left > 0:
-            one = pending.pop()
-            self.num_left -= 1
-            if isinstance(one, dict):
-                total += sum(map(text_bytes, islice(one, self.num_left)))
-                self.num_left -= len(one)
-                pending.extend(islice(one.values(), max(0, self.num_left)))
-            elif isinstance(one, list):
-                pending.extend(one[: self.num_left])
-            else:
-                total += text_bytes(one)
-        return total
 
 
 class PromptKind(ABC):
@@ -77,7 +64,7 @@ class Text(PromptKind):
             case [int()]:
                 return BYTES_PER_TOKEN * len(value)
             case [str()]:
-                return _joined_bytes(value)
+                return joined_bytes(value)
             case [list()]:
                 return BYTES_PER_TOKEN * sum(len(ids) for ids in value if isinstance(ids, list))
             case _:
@@ -104,14 +91,14 @@ class Messages(PromptKind):
         if not isinstance(value, list):
             return 0
         return sum(
-            _content_bytes(message.get("content")) + meter.measure(message.get("tool_calls"))
+            content_bytes(message.get("content")) + meter.measure(message.get("tool_calls"))
             for message in value
             if isinstance(message, dict)
         )
 
     def is_text_only(self, value: Any) -> bool:
         return not isinstance(value, list) or not any(
-            _has_media(message.get("content")) for message in value if isinstance(message, dict)
+            has_media(message.get("content")) for message in value if isinstance(message, dict)
         )
 
     def beginning(self, value: Any) -> list[str] | None:
@@ -122,10 +109,101 @@ class Messages(PromptKind):
         for message in value:
             if not isinstance(message, dict):
                 return None
-            opening.append(_opening_text(message.get("content")))
+            opening.append(opening_text(message.get("content")))
             if message.get("role") == "user":
                 break
         return opening
+
+
+class Blocks(Messages):
+    """The messages of Anthropic's API, whose blocks may be calls of tools and their results."""
+
+    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
+        return sum(
+            text_bytes(block.get("text"))
+            + text_bytes(block.get("thinking"))
+            + meter.measure(block.get("input"))
+            + content_bytes(block.get("content"))
+            for block in blocks(value)
+        )
+
+    def is_text_only(self, value: Any) -> bool:
+        return all(
+            block.get("type") in TEXT_BLOCKS and not has_media(block.get("content"))
+            for block in blocks(value)
+        )
+
+
+class Items(Messages):
+    """The input of a response: a text, or messages, calls of tools and their results."""
+
+    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
+        if not isinstance(value, list):
+            return text_bytes(value)
+        return sum(
+            content_bytes(item.get(name))
+            for item in value
+            if isinstance(item, dict)
+            for name in ITEM_TEXTS
+        )
+
+    def is_text_only(self, value: Any) -> bool:
+        return not isinstance(value, list) or not any(
+            has_media(item.get(name))
+            for item in value
+            if isinstance(item, dict)
+            for name in ("content", "output")
+        )
+
+    def beginning(self, value: Any) -> list[str] | None:
+        message = {"role": "user", "content": value}
+        return super().beginning([message] if isinstance(value, str) else value)
+
+
+class Conversations(PromptKind):
+    """The messages of several chats."""
+
+    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
+        return sum(MESSAGES.text_bytes(each, meter) for each in as_list(value))
+
+    def is_text_only(self, value: Any) -> bool:
+        return all(MESSAGES.is_text_only(each) for each in as_list(value))
+
+    def beginning(self, value: Any) -> list[str] | None:
+        """That of the first chat."""
+        return MESSAGES.beginning(value[0]) if as_list(value) else None
+
+
+class Content(PromptKind):
+    """A text, or a list of parts with a text."""
+
+    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
+        return content_bytes(value)
+
+    def is_text_only(self, value: Any) -> bool:
+        return not has_media(value)
+
+    def beginning(self, value: Any) -> str | None:
+        return opening_text(value) or None
+
+
+class Documents(PromptKind):
+    """What is scored: a text or an object with one, or a list of them."""
+
+    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
+        return sum(document_bytes(each) for each in documents(value))
+
+    def is_text_only(self, value: Any) -> bool:
+        return not any(
+            has_media(each.get("content")) or (each.get("text") or each.get("content")) is None
+            for each in documents(value)
+            if isinstance(each, dict)
+        )
+
+    def beginning(self, value: Any) -> str | None:
+        for each in documents(value):
+            return opening_text(each.get("text") if isinstance(each, dict) else each) or None
+        return None
 
 
 class Tools(PromptKind):
@@ -141,6 +219,8 @@ def _token_ids(values: list[Any]) -> list[int]:
 
 
 TEXT, MESSAGES, TOOLS = Text(), Messages(), Tools()
+BLOCKS, ITEMS, CONVERSATIONS = Blocks(), Items(), Conversations()
+CONTENT, DOCUMENTS = Content(), Documents()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,37 +249,3 @@ class Prompt:
         for kind, value in self.parts:
             return kind.beginning(value)
         return None
-
-
-def text_bytes(text: Any) -> int:
-    """Length of a text in UTF-8 bytes; 0 if the value is no text."""
-    return len(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else 0
-
-
-def _joined_bytes(texts: list[Any]) -> int:
-    try:
-        return text_bytes("".join(texts))
-    except TypeError:  # not all of them are strings: the engine will refuse them
-        return 0
-
-
-def _content_bytes(content: Any) -> int:
-    if isinstance(content, list):
-        return sum(text_bytes(part.get("text")) for part in content if isinstance(part, dict))
-    return text_bytes(content)
-
-
-def _has_media(content: Any) -> bool:
-    return isinstance(content, list) and not all(
-        isinstance(part, dict)
-        and isinstance(part.get("text"), str)
-        and part.get("type") in TEXT_PARTS
-        for part in content
-    )
-
-
-def _opening_text(content: Any) -> str:
-    if isinstance(content, list):  # images and other large parts are skipped
-        texts = [part.get("text") for part in content if isinstance(part, dict)]
-        content = " ".join(text for text in texts if isinstance(text, str))
-    return content[:TEXT_CHARACTERS] if isinstance(content, str) else ""

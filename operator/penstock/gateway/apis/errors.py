@@ -1,7 +1,9 @@
-"""Errors that the gateway answers with, in OpenAI's form."""
+"""Errors that the gateway answers with, in the form of the API that was asked."""
 
 import json
+from typing import Any
 
+from penstock.core.routing.apis import ErrorForm
 from penstock.core.routing.charge import Ending
 
 # Reasons of errors that have neither a reason nor a code, by status; of all others: invalid_request.
@@ -9,6 +11,7 @@ REASONS = {
     408: "timeout", 413: "too_large", 431: "too_large", 500: "internal", 502: "engines_failed",
     503: "no_endpoint", 504: "timeout",
 }  # fmt: skip
+DONE_EVENT = b"data: [DONE]\n\n"
 # `Retry-After` of a 503 that has no better estimate.
 RETRY_AFTER_S = 5
 
@@ -41,15 +44,30 @@ class RequestError(Exception):
         self.code = code
         self.retry_after_s = retry_after_s
 
-    def body(self) -> bytes:
-        """The body of the HTTP response, in OpenAI's form."""
-        return error_body(self.status, self.message, param=self.param, code=self.code)
+    def body(self, form: ErrorForm = "OpenAI") -> bytes:
+        """The body of the HTTP response."""
+        return error_body(self.status, self.message, param=self.param, code=self.code, form=form)
+
+
+# Types of Anthropic's errors by status; of all others invalid_request_error or api_error.
+ANTHROPIC_TYPES = {
+    401: "authentication_error", 403: "permission_error", 404: "not_found_error", 408: "timeout_error",
+    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
+}  # fmt: skip
 
 
 def error_body(
-    status: int, message: str, *, param: str | None = None, code: str | None = None
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    form: ErrorForm = "OpenAI",
 ) -> bytes:
-    """OpenAI's error object as JSON. code: the status if None."""
+    """An error as JSON. code: the status if None. Anthropic's form has neither param nor code."""
+    if form == "Anthropic":
+        kind = ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+        return json.dumps(_as_event({"type": kind, "message": message})).encode()
     error = {
         "message": message,
         "type": _error_type(status, code),
@@ -59,15 +77,24 @@ def error_body(
     return json.dumps({"error": error}).encode()
 
 
-def body_as_event(body: bytes) -> bytes:
-    """An error response's body as the last event of a stream, and the DONE event."""
-    return b"data: " + body.replace(b"\n", b"\ndata: ") + b"\n\ndata: [DONE]\n\n"
+def body_as_event(body: bytes, form: ErrorForm = "OpenAI") -> bytes:
+    """An error response's body as the last event of a stream, with the DONE event if the API has one."""
+    name, end = (b"", DONE_EVENT) if form == "OpenAI" else (b"event: error\n", b"")
+    return name + b"data: " + body.replace(b"\n", b"\ndata: ") + b"\n\n" + end
 
 
-def error_event(status: int, message: str) -> bytes:
-    """The error event and the DONE event that end a stream which is cut off."""
+def error_event(status: int, message: str, form: ErrorForm = "OpenAI") -> bytes:
+    """The error event that ends a stream which is cut off, with the DONE event if the API has one."""
+    if form == "Anthropic":
+        return body_as_event(error_body(status, message, form=form), form)
     error = {"message": message, "type": "upstream_error", "param": None, "code": status}
-    return b"data: " + json.dumps({"error": error}).encode() + b"\n\ndata: [DONE]\n\n"
+    body = {"error": error} if form == "OpenAI" else _as_event(error)
+    return body_as_event(json.dumps(body).encode(), form)
+
+
+def _as_event(error: dict[str, Any]) -> dict[str, Any]:
+    """An error in the form of Anthropic's bodies and events, and of the events of OpenAI's responses."""
+    return {"type": "error", "error": error}
 
 
 def _error_type(status: int, code: str | None) -> str:

@@ -29,7 +29,7 @@ MAX_USER_CHARACTERS = 512
 
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
-    """A request of an API: its body as bytes, and the fields that routing needs.
+    """A request of an API, or of a variant: its body as bytes, and the fields that routing needs.
 
     The parsed body is not kept, as it may be 30 times as large as the bytes.
     """
@@ -91,9 +91,10 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         raise RequestError(400, "you must provide a model, as a string", param="model")
     if user is not None and len(user) > MAX_USER_CHARACTERS:
         user = None
-    is_stream, prompt = fields.get("stream", False), api.prompt_of(fields)
+    prompt, variant = api.prompt_of(fields), api.variant_of(fields)
+    is_stream = variant.generates and fields.get("stream", False)
     return InferenceRequest(
-        api,
+        variant,
         model,
         body,
         is_stream,

@@ -22,7 +22,17 @@ from pydantic_core.core_schema import (
 )
 
 from penstock.core.routing.apis import Api
-from penstock.core.routing.prompt_kinds import MESSAGES, TEXT, TOOLS, PromptKind
+from penstock.core.routing.prompt_kinds import (
+    BLOCKS,
+    CONVERSATIONS,
+    DOCUMENTS,
+    ITEMS,
+    MESSAGES,
+    TEXT,
+    TOOLS,
+    PromptKind,
+)
+from penstock.core.routing.prompt_kinds import CONTENT as CONTENT_KIND
 
 
 def _optional(schema: CoreSchema, default: object = None) -> TypedDictField:
@@ -38,23 +48,57 @@ STRING = str_schema(strict=True)
 # Bound on the messages of a request and the parts of a message; a longer list counts as absent. Each
 # item takes 1 us of the event loop.
 MAX_ITEMS = 10_000
-# fail_fast: the first bad item ends a list. Collecting a million errors would take 0.1 s and more.
+MAX_CHATS = 64  # in one batch; engines take no more
+
+
+def _items(item: CoreSchema, most: int = MAX_ITEMS) -> CoreSchema:
+    """A list. The first bad item ends it (fail_fast): collecting a million errors takes 0.1 s and more."""
+    return list_schema(item, max_length=most, fail_fast=True)
+
+
+def _text_or(other: CoreSchema) -> CoreSchema:
+    return union_schema([STRING, other], mode="left_to_right")
+
+
 PART = _object(type=_optional(STRING), text=_optional(STRING))
-PARTS = list_schema(PART, max_length=MAX_ITEMS, fail_fast=True)
-CONTENT = union_schema([STRING, PARTS], mode="left_to_right")
+CONTENT = _text_or(_items(PART))
 JSON_LIST = _optional(list_schema(any_schema()))
 MESSAGE = _object(role=_optional(STRING), content=_optional(CONTENT), tool_calls=JSON_LIST)
-PROMPT = union_schema([STRING, list_schema(any_schema())], mode="left_to_right")
+PROMPT = _text_or(list_schema(any_schema()))
+BLOCK = _object(
+    type=_optional(STRING),
+    text=_optional(STRING),
+    thinking=_optional(STRING),
+    input=_optional(any_schema()),
+    content=_optional(CONTENT),
+)
+BLOCK_MESSAGE = _object(role=_optional(STRING), content=_optional(_text_or(_items(BLOCK))))
+ITEM = _object(
+    role=_optional(STRING),
+    content=_optional(CONTENT),
+    arguments=_optional(STRING),
+    input=_optional(STRING),
+    output=_optional(CONTENT),
+)
+DOCUMENT = _text_or(_object(text=_optional(STRING), content=_optional(CONTENT)))
+# The messages of all chats of a batch together may be as many as those of one chat.
+CHATS = list_schema(_items(MESSAGE, MAX_ITEMS // MAX_CHATS), max_length=MAX_CHATS, fail_fast=True)
 PROMPT_FIELDS: Mapping[PromptKind, TypedDictField] = {
-    MESSAGES: _optional(list_schema(MESSAGE, max_length=MAX_ITEMS, fail_fast=True)),
+    MESSAGES: _optional(_items(MESSAGE)),
     TOOLS: JSON_LIST,
     TEXT: _optional(PROMPT),
+    BLOCKS: _optional(_items(BLOCK_MESSAGE)),
+    ITEMS: _optional(_text_or(_items(ITEM))),
+    CONVERSATIONS: _optional(CHATS),
+    CONTENT_KIND: _optional(CONTENT),
+    DOCUMENTS: _optional(union_schema([DOCUMENT, _items(DOCUMENT)], mode="left_to_right")),
 }
+FLAG = _optional(bool_schema(), default=False)
 COMMON = {
     "model": _optional(STRING),
     # Engines accept 1 and "true" as true, so this is not strict either.
-    "stream": _optional(bool_schema(), default=False),
-    "stream_options": _optional(_object(include_usage=_optional(bool_schema(), default=False))),
+    "stream": FLAG,
+    "stream_options": _optional(_object(include_usage=FLAG)),
     "user": _optional(STRING),
 }
 
@@ -63,4 +107,5 @@ COMMON = {
 def request_schema(api: Api) -> SchemaValidator:
     """Make the validator of request bodies of an API."""
     fields = {name: PROMPT_FIELDS[kind] for prompt in api.prompts for name, kind in prompt.items()}
-    return SchemaValidator(_object(**COMMON, **fields))
+    flags = {name: FLAG for name in api.variants if name not in fields}
+    return SchemaValidator(_object(**COMMON, **flags, **fields))

@@ -16,9 +16,10 @@ from penstock.gateway.apis.sse import count_events
 
 # White space alone is no text.
 TEXT = re.compile(
-    rb'"(?:content|text|delta|reasoning|reasoning_content|refusal|arguments)"\s*:\s*'
+    rb'"(?:content|text|delta|thinking|reasoning|reasoning_content|refusal|arguments|partial_json)"\s*:\s*'
     rb'"(?:(?:\\[nrt])++|\s++)*+[^"\s]'
     rb'|"tool_calls"\s*:\s*\[\s*\{'
+    rb'|"type"\s*:\s*"(?:tool_use|function_call|custom_tool_call)"'
 )
 # The error event of an engine that fails after the first byte: chat and completions, then responses.
 # Each begins with a literal, as patterns of sse.py do.
@@ -27,6 +28,16 @@ ERROR_EVENTS = (
     re.compile(rb"event:(?<![^\r\n]event:) ?response\.failed\s"),
 )
 CODE = re.compile(rb'"code"\s*:\s*(\d{3})\b')
+# Codes and types in words, of APIs whose errors have no status, with the status that engines mean by them.
+# Other words are the engine's failure.
+WORDS = re.compile(
+    rb'"(?:code|type)"\s*:\s*"(deadline_exceeded|invalid_request_error|not_found_error|overloaded_error'
+    rb'|rate_limit_error|request_too_large|timeout_error)"'
+)
+STATUSES = {
+    b"deadline_exceeded": 504, b"invalid_request_error": 400, b"not_found_error": 404,
+    b"overloaded_error": 503, b"rate_limit_error": 429, b"request_too_large": 413, b"timeout_error": 504,
+}  # fmt: skip
 # Finish reasons of an answer that vLLM aborted. It sends no error event then.
 ABORTED = re.compile(rb'"finish_reason"\s*:\s*"(?:abort|error)"')
 
@@ -36,8 +47,11 @@ def error_status(events: bytes) -> int | None:
     errors = [found.start() for each in ERROR_EVENTS if (found := each.search(events))]
     if not errors:
         return None
-    code = CODE.search(events, min(errors))
-    return 500 if code is None else int(code[1])
+    start = min(errors)
+    if (code := CODE.search(events, start)) is not None:
+        return int(code[1])
+    word = WORDS.search(events, start)
+    return 500 if word is None else STATUSES[word[1]]
 
 
 @cache
@@ -64,13 +78,14 @@ class ResponseUsage:
     def __init__(self, api: Api, *, is_stream: bool) -> None:
         self._api = api
         # A chunk with this name has the response's usage.
-        self._mark = b'"%b"' % (api.usage.output or api.usage.prompt).encode()
+        usage = api.usage
+        self._mark = b"" if usage is None else b'"%b"' % (usage.output or usage.prompt).encode()
         self._is_stream = is_stream
         self._events = 0
         self._bytes = 0
         self._output_tokens: int | None = None if api.generates else 0
         self.prompt_tokens: int | None = None
-        self.cached_tokens: int | None = None if api.usage.cached is None else 0
+        self.cached_tokens: int | None = None if usage is None or usage.cached is None else 0
         self.has_text = self.has_error = self.has_engine_error = False
 
     def feed(self, chunk: bytes) -> None:
@@ -85,16 +100,17 @@ class ResponseUsage:
             self.has_error = self.has_engine_error = True
         if not self.has_text:
             self.has_text = TEXT.search(chunk) is not None
-        if self._mark in chunk:
+        if self._api.usage is not None and self._mark in chunk:
             self._read_usage(chunk, self._api.usage)
 
     def _read_usage(self, chunk: bytes, names: UsageFields) -> None:
         if names.output and (output := _last_count(names.output, chunk)) is not None:
             self._output_tokens = output
-        if (prompt := _last_count(names.prompt, chunk)) is not None:
-            self.prompt_tokens = prompt
-        if names.cached and (cached := _last_count(names.cached, chunk)) is not None:
+        cached = None if names.cached is None else _last_count(names.cached, chunk)
+        if cached is not None:
             self.cached_tokens = cached
+        if (prompt := _last_count(names.prompt, chunk)) is not None:
+            self.prompt_tokens = prompt + (cached or 0) * names.is_cached_apart
 
     @property
     def is_empty(self) -> bool:

@@ -10,7 +10,6 @@ from penstock.core.routing.apis import Api
 EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 MAX_END_BYTES = max(map(len, EVENT_ENDS))
 EVENT_END = b"|".join(EVENT_ENDS)
-DONE_EVENT = b"data: [DONE]\n\n"
 # The usage event, which is sent before DONE if the client asked for it: its `choices` is empty.
 NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 USAGE = re.compile(rb'"usage"\s*:\s*\{')

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from penstock.core.routing.apis import ErrorForm
 from penstock.gateway.apis.errors import RequestError, body_as_event
 from penstock.gateway.http.headers import CONTROL_CHARACTER, RawHeaders
 from penstock.gateway.http.response_pieces import COUNTS_FOR_SERVICE
@@ -127,11 +128,14 @@ class ClientResponse:
     that was sent; 499 before that, which stays if the client disconnects. num_bytes: of the body so
     far. is_request_read: whether the whole request was read; without that, an error closes the
     connection. is_held: whether the head of a stream and comments were sent while no engine has the request:
-    what follows is a stream of events, whatever the engine answers.
+    what follows is a stream of events, whatever the engine answers. errors: form of errors.
     """
 
-    def __init__(self, send: Send, request_id: str, *, closing: bool) -> None:
+    def __init__(
+        self, send: Send, request_id: str, *, closing: bool, errors: ErrorForm = "OpenAI"
+    ) -> None:
         self._send = send
+        self.errors: ErrorForm = errors
         self._request_id = (REQUEST_ID_HEADER.encode(), request_id.encode())
         self._closing = closing
         self.status = CLIENT_LEFT_STATUS
@@ -182,20 +186,20 @@ class ClientResponse:
         """
         if self.is_held:
             self.is_started = True
-            await self.finish_stream(body_as_event(body))
+            await self.finish_stream(body_as_event(body, self.errors))
             return
         headers = [*headers, (b"content-length", b"%d" % len(body))]
         await self.start(status, headers, counts_for_service=counts_for_service)
         await self.finish(body)
 
     async def send_error(self, error: RequestError) -> None:
-        """Send a complete error response in OpenAI's form."""
+        """Send a complete error response."""
         headers = [(b"content-type", b"application/json")]
         if error.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % error.retry_after_s))
         if not self.is_request_read:  # its unread rest would be taken for the next request
             self._closing = True
-        await self.send(error.status, headers, error.body(), counts_for_service=False)
+        await self.send(error.status, headers, error.body(self.errors), counts_for_service=False)
 
     async def finish_stream(self, event: bytes) -> None:
         """End a stream with a last event, if the client still reads."""

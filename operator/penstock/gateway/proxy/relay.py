@@ -72,7 +72,8 @@ class Relay:
         self._record.add_chunk(body)
         self._free_endpoint()
         await self._start((b"content-length", b"%d" % len(body)))
-        await self._send_chunk(body_as_event(body) if self._client.is_held else body)
+        client = self._client
+        await self._send_chunk(body_as_event(body, client.errors) if client.is_held else body)
         await self._finish(cancellation)
 
     async def _stream(self, cancellation: CancellationScope) -> None:
@@ -145,5 +146,5 @@ class Relay:
         self._state.metrics.cut.labels(*labels).inc()
         sse = self._upstream.sse
         if sse is not None:
-            event = error_event(status, message)
+            event = error_event(status, message, self._client.errors)
             await self._client.finish_stream(b"\n\n" + event if sse.is_within_event else event)

@@ -152,7 +152,7 @@ class EndpointSelector:
                 found = await self._copies.find(service, choice.endpoints, self._wait.left_s)
                 if not found:
                     continue  # it waited, and anything may have changed
-                if service.objectives is None or self._tried:
+                if not self._needs_slot(service):
                     return self._choose_copy(found)
             reservation = await self._reserve(choice)
             if reservation is not None:
@@ -170,7 +170,7 @@ class EndpointSelector:
         ejected = self._ejected(service, now, is_retry=is_retry)
         if self._copies is not None:
             return self._choose_side(service, self._copies.able(service), ejected, failures)
-        if service.objectives is not None and not self._tried:
+        if self._needs_slot(service):
             return pick_side(
                 service.endpoints, service.weights, draw, ejected=ejected, key=self._key
             )
@@ -190,6 +190,10 @@ class EndpointSelector:
         if Ending.ERROR in failures:
             raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
         return choice
+
+    def _needs_slot(self, service: Service) -> bool:
+        """Whether the attempt has to queue. One without tokens, such as to tokenize, computes nothing."""
+        return service.objectives is not None and not self._tried and self._tokens > 0
 
     @property
     def _has_retry_budget(self) -> bool:
@@ -218,12 +222,7 @@ class EndpointSelector:
         able: endpoints that take adapters. Raises RequestError.
         """
         choice = pick_side(
-            able,
-            service.weights,
-            self._draw,
-            self._tried,
-            ejected=ejected,
-            key=self._key,
+            able, service.weights, self._draw, self._tried, ejected=ejected, key=self._key
         )
         if isinstance(choice, NoEndpoint) and Ending.ERROR in failures:
             raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)

@@ -57,7 +57,9 @@ class RequestRecord:
         self._num_concurrent = 0.0
         self.has_response = False
         self.arrived_s = arrived_s
-        self.prompt_tokens = stats.token_estimate.of(request.prompt_bytes)
+        self.prompt_tokens = 0
+        if request.api.prompts:
+            self.prompt_tokens = stats.token_estimate.of(request.prompt_bytes)
         stats.arrivals += 1
         stats.prompt_tokens += self.prompt_tokens
         if adapter is not None:

@@ -11,8 +11,9 @@ import aiohttp
 from penstock.clients.pods.connections import PodConnector
 from penstock.core.routing.apis import Api
 from penstock.core.routing.charge import CHARGES, Ending, ending_of
+from penstock.gateway.apis.errors import DONE_EVENT
 from penstock.gateway.apis.response_usage import error_status
-from penstock.gateway.apis.sse import DONE_EVENT, SseBuffer, has_data
+from penstock.gateway.apis.sse import SseBuffer, has_data
 from penstock.gateway.http.headers import RawHeaders, headers_for_client
 from penstock.gateway.limits.shared_limit import Allocation, SharedLimit
 from penstock.gateway.request_lifecycle.cancellation import CancellationScope
@@ -201,7 +202,7 @@ async def _read_first_event(
     if ending is not Ending.ERROR:
         allocation.release()
         raise AttemptFailed(ending)
-    end = b"" if sse.is_done else DONE_EVENT
+    end = b"" if sse.is_done or api.errors != "OpenAI" else DONE_EVENT
     whole = UpstreamResponse(200, headers, events + end, None, None, allocation)
     raise AttemptFailed(ending, whole)
 

@@ -82,7 +82,8 @@ def finished(initial: Json, output: list[Json], finish_reason: str | None, usage
 
 def failed(initial: Json, output: list[Json], error: Json) -> Json:
     """Returns the failed response. error: OpenAI's error object of a chat."""
-    details = {"code": "server_error", "message": error["message"]}
+    code = "deadline_exceeded" if error["code"] == 504 else "server_error"
+    details = {"code": code, "message": error["message"]}
     return initial | {"status": "failed", "output": output, "error": details}
 
 
