@@ -16,6 +16,7 @@ from penstock_engine.sources.protocols.http_errors import status_error, transpor
 DEFAULT_ENDPOINT = "https://huggingface.co"
 SECRET = "HF_TOKEN"  # noqa: S105 - the variable's name
 MAIN = "main"
+MAX_MIRROR_TEXT = 400  # characters of a mirror's own sentence in a message
 
 
 class Hub:
@@ -90,6 +91,7 @@ class Hub:
         )
 
         name, response = self._source.name, error.response
+        sentence = "" if self._endpoint == DEFAULT_ENDPOINT else _sentence_of_mirror(error)
         if isinstance(error, GatedRepoError):
             return FetchError(
                 "GatedModel",
@@ -98,17 +100,19 @@ class Hub:
         if isinstance(error, RevisionNotFoundError):
             return FetchError(
                 "RevisionNotFound",
-                f"{name} has no branch, tag or commit {self._source.revision or MAIN!r}: check it on {host}",
+                f"{name} has no branch, tag or commit {self._source.revision or MAIN!r}: "
+                f"{sentence or f'check it on {host}'}",
             )
         if isinstance(error, DisabledRepoError):
             return FetchError("ModelDisabled", f"{host} has disabled {name}: use another model")
         if isinstance(error, RepositoryNotFoundError) and not (
             self._token and response.status_code == 401
         ):
+            reason = f": {sentence}; or" if sentence else ", or it is private:"
             return FetchError(
                 "RepositoryNotFound",
-                f"{host} has no model {name}, or it is private: check the name, or set {SECRET} to a "
-                "token that may read it",
+                f"{host} has no model {name}{reason} check the name, or set {SECRET} to a token that may "
+                "read it",
             )
         return status_error(response.status_code, response.headers, host, SECRET)
 
@@ -157,6 +161,12 @@ class Hub:
 
         self._client.close()
         close_session()
+
+
+def _sentence_of_mirror(error: Any) -> str:
+    """What a mirror says about a model that it does not have; empty if it says nothing."""
+    text = " ".join(str(error.server_message or "").split())
+    return text[:MAX_MIRROR_TEXT].rstrip(".") if text.isprintable() else ""
 
 
 def _is_hexadecimal(text: str) -> bool:
