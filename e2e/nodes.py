@@ -15,15 +15,22 @@ GPU = "nvidia.com/gpu"
 
 @contextmanager
 def temporary_cluster(
-    prefix: str, node: NodeKind, *, gpus: int = 0, registry: str | None = None
+    prefix: str,
+    node: NodeKind,
+    *,
+    gpus: int = 0,
+    registry: str | None = None,
+    serves_hub: bool = False,
 ) -> Iterator[Cluster]:
     """Run a cluster of one node, without Penstock. A kubelet has the images that `make images` has built.
 
     gpus: number that the node pretends to have. registry: a name that a kubelet's images have in front too,
-    as if they had been pulled from there.
+    as if they had been pulled from there. serves_hub: start a mirror of the hub if pods cannot reach that.
     """
     offered = {GPU: str(gpus)} if gpus else {}
-    with clusters.temporary(prefix, say=_be_silent, allocatable=offered, node=node) as made:
+    with clusters.temporary(
+        prefix, say=_be_silent, allocatable=offered, node=node, serves_hub=serves_hub
+    ) as made:
         if node == "kubelet":
             load_built_images(made, say=_be_silent)
             if registry is not None:

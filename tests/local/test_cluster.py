@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import httpx
 import pytest
 from filelock import FileLock
 from typer.testing import CliRunner
@@ -77,6 +78,28 @@ def test_a_cluster_is_up_only_if_its_api_server_answers() -> None:
         assert clusters.faults(made) == ""
     finally:
         clusters.down(wanted)
+
+
+def test_a_hub_mirror_is_started_again_with_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decision for a mirror is made once, also for a cluster that was started without Penstock."""
+    wanted = name()
+    monkeypatch.setattr(clusters, "pods_reach_hub", lambda node: False)
+    try:
+        bare = clusters.up(wanted, say=lambda _: None)
+        assert bare.has_hub_mirror is None
+        made = clusters.up(wanted, say=lambda _: None, serves_hub=True)
+        assert made.has_hub_mirror is True
+        assert httpx.get(made.hub_url, trust_env=False).status_code == 404
+        (mirror,) = processes.find(made.cluster_id, "hub-mirror")
+        mirror.kill()
+        mirror.wait(10)
+        assert clusters.faults(made) == "not running: hub-mirror"
+        monkeypatch.setattr(clusters, "pods_reach_hub", lambda node: True)
+        assert clusters.up(wanted, say=lambda _: None, serves_hub=True) == made
+        assert clusters.faults(made) == ""
+    finally:
+        clusters.down(wanted)
+    assert processes.find(made.cluster_id) == []
 
 
 def test_an_interrupted_up_removes_everything() -> None:

@@ -19,6 +19,7 @@ from penstock.local import chat_model
 from penstock.local import cluster as clusters
 from penstock.local.binaries import ensure_binaries
 from penstock.local.gobuild import BuildFailed
+from penstock.local.hub.origin import origin_of_models
 from penstock.local.install import install, install_models
 from penstock.local.kubelet.addresses import MAX_NODES
 from penstock.local.kubelet.nodes import load_built_images, load_images
@@ -58,20 +59,20 @@ def up(
     """Start a cluster with Penstock and a small chat model, or restart its missing components.
 
     Without --bare, the claim `models` in namespace default holds SmolLM2-135M-Instruct, which is
-    downloaded once.
+    downloaded once. If pods cannot reach the Hugging Face hub, a mirror serves it to them.
     """
     offered = dict(_resource(entry) for entry in allocatable or [])
     with _exit_on_error(), console.status("starting"):
         cluster = clusters.up(
             name, say=_say, allocatable=offered, node=node, num_nodes=nodes,
-            may_install=install_packages,
+            may_install=install_packages, serves_hub=not bare,
         )  # fmt: skip
         if not bare:
             if cluster.node == "kubelet":
                 load_built_images(cluster, say=_say)
             asyncio.run(install(cluster, say=_say))
             asyncio.run(install_models(cluster, chat_model.models_folder(), say=_say))
-            _fetch_chat_model()
+            chat = _fetch_chat_model()
     console.print(f"cluster {name} is up at {cluster.server}")
     flag = "" if name == "default" else f" --name {name}"
     console.print(f'use it: eval "$(penstock local env{flag})"', soft_wrap=True)
@@ -79,6 +80,7 @@ def up(
         console.print(
             f"folder of the claim pvc://models: {chat_model.models_folder()}", soft_wrap=True
         )
+        console.print(origin_of_models(cluster, chat), soft_wrap=True)
         console.print(f"OpenAI-compatible URL: {cluster.gateway_url}/v1")
 
 
@@ -179,17 +181,18 @@ def logs(
         typer.echo(file.read_text(errors="replace"), nl=False)
 
 
-def _fetch_chat_model() -> None:
+def _fetch_chat_model() -> Path | None:
     """Download the chat model. A failure is only printed, as the cluster works without it."""
     try:
-        chat_model.ensure_chat_model(_say)
+        return chat_model.ensure_chat_model(_say)
     except chat_model.ModelUnavailable as error:
         typer.secho(
             f"penstock local: {chat_model.NAME} could not be fetched: {error}. "
-            f"examples/quickstart.yaml needs it: run this command again, or put a model into "
-            f"{chat_model.models_folder()} and name it in spec.model.uri.",
+            f"Run this command again, or put a model into {chat_model.models_folder()} and name it in "
+            "spec.model.uri.",
             err=True, fg="yellow",
         )  # fmt: skip
+        return None
 
 
 def _pod_logs(cluster: clusters.Cluster, source: str) -> list[Path]:

@@ -14,7 +14,8 @@ from penstock.local.locks import file_lock
 from penstock.local.startup import Say
 
 NAME = "SmolLM2-135M-Instruct"
-HUB = "https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct/resolve"
+REPOSITORY = f"HuggingFaceTB/{NAME}"  # of the hub
+HUB = f"https://huggingface.co/{REPOSITORY}/resolve"
 HUB_REVISION = "12fd25f77366fa6b3b4b768ec3050bf629380bac"
 HUB_FILES = {  # SHA-256; the weights are bfloat16, 269 MB
     "config.json": "8eb740e8bbe4cff95ea7b4588d17a2432deb16e8075bc5828ff7ba9be94d982a",
@@ -59,6 +60,12 @@ def ensure_chat_model(say: Say) -> Path:
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
     return folder
+
+
+def comes_from_package(folder: Path) -> bool:
+    """Whether a folder has the chat model of the Python package, and not the hub's."""
+    config = (folder / "config.json").read_bytes()
+    return hashlib.sha256(config).hexdigest() != HUB_FILES["config.json"]
 
 
 def _fetch(partial: Path, say: Say) -> Path:

@@ -10,10 +10,13 @@ import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 from penstock.local import processes, record, startup
 from penstock.local.binaries import ensure_binaries
 from penstock.local.gobuild import shared_cache
+from penstock.local.hub.reachability import pods_reach_hub
 from penstock.local.kubelet import nodes
 from penstock.local.kubelet.tools import ensure_tools, require_packages
 from penstock.local.locks import file_lock
@@ -48,13 +51,15 @@ def up(
     node: NodeKind | None = None,
     num_nodes: int | None = None,
     may_install: bool = False,
+    serves_hub: bool = False,
 ) -> Cluster:
     """Start a cluster without Penstock, or the missing components of an existing one.
 
     say: called with a line of text before each slow step. allocatable: extended resources that each
     node reports, such as nvidia.com/gpu. node, num_nodes: None: those of an existing cluster, else one node
-    agent. may_install: install packages that kubelets need. A new cluster that does not start (a failed
-    component, Ctrl-C) is removed; an existing one keeps its objects. Raises ClusterError.
+    agent. may_install: install packages that kubelets need. serves_hub: start a mirror of the Hugging Face
+    hub if pods cannot reach that. A new cluster that does not start (a failed component, Ctrl-C) is removed;
+    an existing one keeps its objects. Raises ClusterError.
     """
     if not sys.platform.startswith("linux"):
         raise ClusterError("Local clusters need Linux.")
@@ -73,26 +78,43 @@ def up(
         tools = ensure_tools(say) if node == "kubelet" else {}
     cluster = existing or _create(name, allocatable, node, num_nodes or 1, say)
     with _locked(cluster):
-        dead = dead_components(cluster)
-        if not dead and not startup.wait_for_api_server(cluster, say):
-            dead = dead_components(cluster)
-        if not dead:
-            say(f"cluster {name!r} is already up")
-            return cluster
-        if existing:
-            say(f"cluster {name!r} runs without {', '.join(dead)}: starting what is missing")
         try:
-            startup.write_files(cluster)
-            if node == "kubelet":
-                nodes.prepare(cluster, {**binaries, **tools})
-            startup.start(cluster, dead, binaries, say)
-            if node == "kubelet":
-                nodes.complete(cluster, {**binaries, **tools})
+            if serves_hub:
+                cluster = _with_hub(cluster, say)
+            _start_missing(cluster, {**binaries, **tools}, say, is_new=not existing)
         except BaseException:
             if not existing:
                 _end(cluster)
             raise
     return cluster
+
+
+def _with_hub(cluster: Cluster, say: Say) -> Cluster:
+    """Decide where pods find models of hf://, and record it: later calls find the same decision."""
+    if cluster.has_hub_mirror is not None:
+        return cluster
+    say("looking for the Hugging Face hub")
+    return record.update(replace(cluster, has_hub_mirror=not pods_reach_hub(cluster.node)))
+
+
+def _start_missing(
+    cluster: Cluster, programs: Mapping[str, Path], say: Say, *, is_new: bool
+) -> None:
+    """Start the components that do not run. programs: paths by name. Raises ClusterError."""
+    dead = dead_components(cluster)
+    if not dead and not startup.wait_for_api_server(cluster, say):
+        dead = dead_components(cluster)
+    if not dead:
+        say(f"cluster {cluster.name!r} is already up")
+        return
+    if not is_new:
+        say(f"cluster {cluster.name!r} runs without {', '.join(dead)}: starting what is missing")
+    startup.write_files(cluster)
+    if cluster.node == "kubelet":
+        nodes.prepare(cluster, programs)
+    startup.start(cluster, dead, programs, say)
+    if cluster.node == "kubelet":
+        nodes.complete(cluster, programs)
 
 
 def _check_same(
@@ -125,13 +147,21 @@ def temporary(
     allocatable: Mapping[str, str] = {},
     node: NodeKind = "agent",
     num_nodes: int = 1,
+    serves_hub: bool = False,
 ) -> Iterator[Cluster]:
     """Run a cluster with a unique name that starts with `prefix`; remove it when the block ends.
 
     Arguments and errors are those of `up`.
     """
     name = f"{prefix}-{secrets.token_hex(3)}"
-    cluster = up(name, say=say, allocatable=allocatable, node=node, num_nodes=num_nodes)
+    cluster = up(
+        name,
+        say=say,
+        allocatable=allocatable,
+        node=node,
+        num_nodes=num_nodes,
+        serves_hub=serves_hub,
+    )
     try:
         yield cluster
     finally:

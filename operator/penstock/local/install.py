@@ -34,8 +34,19 @@ AGENT_VALUES = {
 }
 
 
+def hub_values(cluster: Cluster) -> Mapping[str, Any]:
+    """Values of the chart with which pods fetch models of hf:// from where the cluster has them."""
+    if not cluster.has_hub_mirror:
+        return {}
+    return {"operator": {"sourceVariables": [f"HF_ENDPOINT={cluster.hub_url}"]}}
+
+
 def _values(cluster: Cluster) -> Mapping[str, Any]:
     """Values of the chart on a local cluster."""
+    return merged(_node_values(cluster), hub_values(cluster))
+
+
+def _node_values(cluster: Cluster) -> Mapping[str, Any]:
     if cluster.node == "agent":
         return AGENT_VALUES
     # Nodes with kubelets enforce policies, which would keep this machine and its API server out.

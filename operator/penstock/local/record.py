@@ -23,6 +23,8 @@ RECORD = "cluster.json"
 API_PORT = 6443
 GATEWAY_PORT, GATEWAY_MANAGEMENT_PORT = Gateway().port, Gateway().management_port
 AGENT_NODE = "penstock-node"  # name of the node agent's node
+# Port of the hub mirror at the control plane's address. Its value is free: one that few programs use.
+HUB_PORT = 8390
 API_SERVICE, DNS_SERVICE, GATEWAY_SERVICE = 1, 10, 80  # addresses of the Service network
 # A DNS label, except that it may end with a dash.
 NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
@@ -37,18 +39,20 @@ class ClusterError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A local cluster.
-
-    cluster_id: marks its processes. network: N of its loopback network 127.N.0.0/16, or of 10.N.0.0/16
-    with kubelets. allocatable: extended resources of each node.
-    """
+    """A local cluster."""
 
     name: str
+    # Marks its processes.
     cluster_id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    # N of its loopback network 127.N.0.0/16, or of 10.N.0.0/16 with kubelets.
     network: Annotated[int, Field(ge=0, le=255)]
+    # Extended resources of each node.
     allocatable: Mapping[str, str]
     node: NodeKind = "agent"
     num_nodes: Annotated[int, Field(ge=1)] = 1
+    # Whether pods find models of hf:// at a mirror on this machine, and not at the Hugging Face hub. None:
+    # this was not decided, as before Penstock is installed.
+    has_hub_mirror: bool | None = None
 
     @property
     def folder(self) -> Path:
@@ -81,6 +85,11 @@ class Cluster:
         if self.node == "kubelet":
             return f"http://{self.service_address(GATEWAY_SERVICE)}"
         return f"http://{self.address}:{GATEWAY_PORT}"
+
+    @property
+    def hub_url(self) -> str:
+        """URL of the hub mirror, for pods and for programs of this machine."""
+        return f"http://{self.address}:{HUB_PORT}"
 
     def service_address(self, index: int) -> str:
         """An address of the Service network: 1 is that of the API server, 10 that of DNS."""
@@ -165,6 +174,12 @@ def create(
         making.rename(cluster.folder)
     finally:
         shutil.rmtree(making, ignore_errors=True)
+    return cluster
+
+
+def update(cluster: Cluster) -> Cluster:
+    """Replace the record of an existing cluster, and return the cluster."""
+    write_private(cluster.folder / RECORD, _RECORDS.dump_json(cluster))
     return cluster
 
 

@@ -17,11 +17,18 @@ from penstock.local import components, processes
 from penstock.local.kubelet import addons, certificates, nodes
 from penstock.local.kubelet.tools import read_paths
 from penstock.local.pki import Authority, write_signing_key
-from penstock.local.record import AGENT_NODE, API_SERVICE, Cluster, ClusterError, write_private
+from penstock.local.record import (
+    AGENT_NODE,
+    API_SERVICE,
+    HUB_PORT,
+    Cluster,
+    ClusterError,
+    write_private,
+)
 
 Say = Callable[[str], None]  # called with a line of text before each slow step
 
-NODE_AGENT = "node-agent"
+NODE_AGENT, HUB_MIRROR = "node-agent", "hub-mirror"
 CONTROL_PLANE = ("etcd", "apiserver", "controller-manager", "scheduler")
 READY_TIMEOUT_S = 60.0
 # An API server that ends answers nobody, and lets running requests finish for up to a minute.
@@ -65,28 +72,9 @@ def start(
     cluster: Cluster, wanted: Collection[str], binaries: Mapping[str, Path], say: Say
 ) -> None:
     """Start the components in `wanted`, and wait until pods can be created. Raises ClusterError."""
-    folder, address = cluster.folder, cluster.address
-    commands = {
-        "etcd": components.etcd(binaries["etcd"], folder, address),
-        "apiserver": components.apiserver(binaries["kube-apiserver"], cluster),
-        "controller-manager": components.controller_manager(
-            binaries["kube-controller-manager"], folder
-        ),
-        "scheduler": components.scheduler(binaries["kube-scheduler"], folder),
-    } | _node_commands(cluster)
-    # etcd must be ready before the API server starts, which may exit otherwise.
-    ready = {
-        "etcd": lambda: _listens(address, components.ETCD_PORT),
-        "apiserver": lambda: api_server_answers(cluster),
-        "controller-manager": lambda: _has_default_account(cluster),
-    } | {
-        name: partial(_node_is_ready, cluster, node)
-        for name, node in node_components(cluster).items()
-    }
-    if cluster.node == "kubelet":
-        ready |= {name: partial(_listens, address, port) for name, port in addons.PORTS.items()}
+    ready = _readiness(cluster)
     started: dict[str, psutil.Process] = {}
-    for component, command in commands.items():
+    for component, command in _commands(cluster, binaries).items():
         if component not in wanted:
             continue
         say(f"starting {component}")
@@ -96,6 +84,7 @@ def start(
             component=component,
             log=cluster.logs / f"{component}.log",
         )
+        # etcd must be ready before the API server starts, which may exit otherwise.
         if component in ("etcd", "apiserver"):
             _wait(cluster, started[component], component, ready[component])
         if component == "apiserver" and cluster.node == "kubelet":
@@ -104,6 +93,37 @@ def start(
     for component in ready:
         if component in started:
             _wait(cluster, started[component], component, ready[component])
+
+
+def _commands(cluster: Cluster, binaries: Mapping[str, Path]) -> dict[str, list[str]]:
+    """Build the command of each component, in the order in which they start."""
+    folder = cluster.folder
+    control_plane = {
+        "etcd": components.etcd(binaries["etcd"], folder, cluster.address),
+        "apiserver": components.apiserver(binaries["kube-apiserver"], cluster),
+        "controller-manager": components.controller_manager(
+            binaries["kube-controller-manager"], folder
+        ),
+        "scheduler": components.scheduler(binaries["kube-scheduler"], folder),
+    }
+    mirror = [sys.executable, "-m", "penstock.local.hub", cluster.name]
+    return control_plane | _node_commands(cluster) | {HUB_MIRROR: mirror}
+
+
+def _readiness(cluster: Cluster) -> dict[str, Callable[[], bool]]:
+    """Return the check of each component that tells when it is ready."""
+    address = cluster.address
+    ports = {HUB_MIRROR: HUB_PORT} | (addons.PORTS if cluster.node == "kubelet" else {})
+    return {
+        "etcd": lambda: _listens(address, components.ETCD_PORT),
+        "apiserver": lambda: api_server_answers(cluster),
+        "controller-manager": lambda: _has_default_account(cluster),
+        **{
+            name: partial(_node_is_ready, cluster, node)
+            for name, node in node_components(cluster).items()
+        },
+        **{name: partial(_listens, address, port) for name, port in ports.items()},
+    }
 
 
 def _wait(
@@ -162,7 +182,8 @@ def _has_default_account(cluster: Cluster) -> bool:
 def components_of(cluster: Cluster) -> tuple[str, ...]:
     """Names of all components of a cluster."""
     further = addons.PORTS if cluster.node == "kubelet" else ()
-    return (*CONTROL_PLANE, *node_components(cluster), *further)
+    mirror = (HUB_MIRROR,) if cluster.has_hub_mirror else ()
+    return (*CONTROL_PLANE, *node_components(cluster), *further, *mirror)
 
 
 def node_components(cluster: Cluster) -> Mapping[str, str]:
