@@ -1,6 +1,7 @@
 """README and docs say what works: their commands are run, and the API server takes their YAML."""
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -52,7 +53,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A home folder with clusters of its own, which go with it, and the user's binaries and models."""
+    """A home folder with clusters and models of its own, which go with it, and the user's binaries."""
     ensure_binaries(print)
     model = chat_model.ensure_chat_model(print)
     home = tmp_path_factory.mktemp("home")
@@ -62,8 +63,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (cache_root() / name).mkdir(exist_ok=True)
         (cache / name).symlink_to(cache_root() / name)
     models = cache / "local-models"  # a folder of its own: pages put adapters beside the model
-    models.mkdir()
-    (models / model.name).symlink_to(model)
+    shutil.copytree(model, models / model.name, copy_function=link_or_copy)
     yield home
     ended = PageSession("end", ROOT, home)
     ended.setup(f"{Path(sys.executable).parent}/penstock local down --all")
@@ -135,14 +135,25 @@ def test_yaml_is_accepted(page: str, tree: Path, home: Path) -> None:
     session.setup(f"{ON_PATH}{CLUSTER}kubectl apply --dry-run=server -f manifests.yaml")
 
 
+def link_or_copy(source: str, target: str) -> None:
+    """Link a file of the user's cache, or copy it to another file system."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def _is_command(block: CodeBlock) -> bool:
     return block.is_run and block.language != "yaml"
 
 
 def _setup(page: str, blocks: list[CodeBlock]) -> str:
-    """Return the commands that the page expects to have been run; the README expects none."""
+    """Return the commands that the page expects to have been run.
+
+    The README expects none: `penstock local up` fetches the model.
+    """
     if page == "README.md":
-        return ".venv/bin/penstock local down"
+        return ".venv/bin/penstock local down\nrm -r ~/.cache/penstock/local-models\n"
     commands = "".join(block.text for block in blocks if _is_command(block))
     cluster = CLUSTER if NEEDS_CLUSTER.search(commands) else ""
     chat = CHAT if cluster and re.search(r"\bchat\b", commands) else ""

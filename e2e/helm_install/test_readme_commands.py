@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from penstock.core.spec.service import SERVICE_LABEL
 from penstock.local import chat_model
 from penstock.local.binaries import ensure_binaries
 from penstock.local.cluster import Cluster
-from penstock.local.install import install_models
+from penstock.local.install import hub_values
 from penstock.local.record import NodeKind
 
 ROOT = Path(__file__).parents[2]
@@ -66,12 +67,11 @@ def quickstart_request() -> str:
 @pytest.fixture(scope="module")
 def outcome(node: NodeKind) -> Iterator[Outcome]:
     chat_model.ensure_chat_model(print)
-    with temporary_cluster("readme", node, registry=REGISTRY) as cluster:
+    with temporary_cluster("readme", node, registry=REGISTRY, serves_hub=True) as cluster:
         yield asyncio.run(run_commands(cluster))
 
 
 async def run_commands(cluster: Cluster) -> Outcome:
-    await install_models(cluster, chat_model.models_folder(), say=print)
     environment = user_environment(cluster)
     printed = await shell(install_commands("README.md"), environment)
     async with await connect(cluster.kubeconfig) as kube:
@@ -86,12 +86,25 @@ async def run_commands(cluster: Cluster) -> Outcome:
 
 def user_environment(cluster: Cluster) -> dict[str, str]:
     """Variables of a shell that has helm and kubectl, and a home folder of its own."""
-    tools = [ensure_helm(print).parent, ensure_binaries(print)["kubectl"].parent]
+    tools = [helm_folder(cluster), ensure_binaries(print)["kubectl"].parent]
     return os.environ | {
         "HOME": str(cluster.folder / "home"),
         "KUBECONFIG": str(cluster.kubeconfig),
         "PATH": os.pathsep.join([*map(str, tools), os.environ["PATH"]]),
     }
+
+
+def helm_folder(cluster: Cluster) -> Path:
+    """Make a folder with helm. Its `install` names the mirror of a cluster that cannot reach the hub."""
+    values = cluster.folder / "hub-values.json"
+    values.write_text(json.dumps(hub_values(cluster)))
+    folder = cluster.folder / "tools"
+    folder.mkdir()
+    helm = folder / "helm"
+    real = shlex.quote(str(ensure_helm(print)))
+    helm.write_text(f'#!/bin/sh\nexec {real} "$@" --values {shlex.quote(str(values))}\n')
+    helm.chmod(0o755)
+    return folder
 
 
 async def shell(commands: str, environment: dict[str, str]) -> str:

@@ -20,7 +20,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Folders of the models. adapters: of tiny. chat: None if it could not be downloaded."""
+    """Folders of the models. adapters: of tiny. chat: None if it could not be downloaded.
+
+    Pods fetch the chat model from where the cluster has models of hf://, and find the others in a claim.
+    """
 
     tiny: Path
     adapters: Path
@@ -29,7 +32,7 @@ class Models:
     def link_into(self, cluster: Cluster) -> Path:
         """Hard-link the models into a folder of the cluster, and return the folder."""
         folder = cluster.folder / "models"
-        for model in filter(None, (self.tiny, self.adapters, self.chat)):
+        for model in (self.tiny, self.adapters):
             shutil.copytree(model, folder / model.name, copy_function=os.link)
         return folder
 

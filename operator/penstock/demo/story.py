@@ -24,6 +24,8 @@ from penstock.local.install import install
 
 SERVICE = "chat"
 CHAT_EXAMPLE, LOAD_EXAMPLE = "quickstart.yaml", "tiny-model.yaml"
+# Time in which a service has to become Ready, in seconds: most of it is for the model's 270 MB from the hub.
+READY_WITHIN_S = 300
 # A client's prompt and answer take about 300 tokens of KV cache; an engine of the example has 4096, so
 # 44 clients fill three engines.
 PEAK_CLIENTS, CALM_CLIENTS = 44, 2
@@ -76,7 +78,7 @@ class Story:
     def _cluster(self) -> clusters.Cluster:
         self._tell.chapter("A real Kubernetes control plane, as processes")
         started_s = monotonic()
-        cluster = clusters.up(self._name, say=self._tell.say)
+        cluster = clusters.up(self._name, say=self._tell.say, serves_hub=True)
         self._tell.fact("up", f"{cluster.server}, in {monotonic() - started_s:.0f} s")
         return cluster
 
@@ -115,7 +117,7 @@ class Story:
 
         with self._tell.waiting("waiting for Ready"):
             took_s = await stage.wait_until(
-                is_rolled_out, SERVICE, within_s=120, what="the service is Ready"
+                is_rolled_out, SERVICE, within_s=READY_WITHIN_S, what="the service is Ready"
             )
         self._tell.fact("Ready", f"after {took_s:.1f} s")
 
