@@ -14,7 +14,7 @@ from penstock.core.scaling.idle import (
     IdleInputs,
     IdleRule,
     IdleState,
-    is_called,
+    has_new_requests,
 )
 from penstock.core.scaling.learned.startup import StartUp
 from penstock.core.scaling.report import ScalingReport
@@ -45,10 +45,10 @@ class IdleGate:
         state = self._states.get(key)
         return None if state is None else round(state.startup.expected_s)
 
-    def is_news(self, key: Key, gateway: str, demand: GatewayDemand) -> bool:
+    def has_new_requests(self, key: Key, gateway: str, demand: GatewayDemand) -> bool:
         """Whether a gateway has requests of the service, or had some since the last decision."""
         state = self._states.get(key)
-        return state is not None and is_called(state, gateway, demand)
+        return state is not None and has_new_requests(state, gateway, demand)
 
     def decide(
         self,

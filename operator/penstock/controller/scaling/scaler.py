@@ -104,10 +104,10 @@ class Scaler:
         if demand_of is None:
             self._wake.set()
             return
-        last = self._reports.get
-        idle = [k for k in self._uids if (report := last(k)) is None or not report.desired]
-        demands = {key: demand_of(key) for key in idle}
-        called = {k for k, each in demands.items() if self._gate.is_news(k, gateway.name, each)}
+        at_zero = (k for k in self._uids if not (last := self._reports.get(k)) or not last.desired)
+        demands = {key: demand_of(key) for key in at_zero}
+        name, has_new_requests = gateway.name, self._gate.has_new_requests
+        called = {key for key, each in demands.items() if has_new_requests(key, name, each)}
         if not called:  # targets cost 0.3 ms for each service
             return
         targets = [self._with_last_decision(each) for each in self._targets() if each.is_scaled]

@@ -164,7 +164,7 @@ class IdleRule:
         return "ScaleToZero", f"no request came for {self.idle_after_s:.0f} s"
 
 
-def is_called(state: IdleState, gateway: str, demand: GatewayDemand) -> bool:
+def has_new_requests(state: IdleState, gateway: str, demand: GatewayDemand) -> bool:
     """Whether a gateway has requests, or had some since the last decision. state: after that decision."""
     others = {name: last for name, last in state.gateways.items() if name != gateway}
     return bool(demand.num_open) or _has_arrivals({**others, gateway: demand}, state.gateways)
