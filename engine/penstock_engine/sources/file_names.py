@@ -1,4 +1,4 @@
-"""Refuses names of files that would leave the model's folder, or that no file system takes."""
+"""Names of files in a model's folder: relative to it, and refused if they would leave it or are too long."""
 
 from collections.abc import Iterable
 
@@ -28,6 +28,15 @@ def check_name(name: str, limits: FetchLimits) -> None:
             f"the source has a file called {shown}…, which is longer than {limits.max_file_name_bytes} "
             f"bytes, or than {limits.max_path_bytes} with its folders: rename it there",
         )
+
+
+def name_below(path: str, folder: str) -> str | None:
+    """The name of a file relative to a folder; None if it is elsewhere. folder: may be the file itself."""
+    if not folder:
+        return path
+    if path == folder:
+        return path.rpartition("/")[2]
+    return path.removeprefix(f"{folder}/") if path.startswith(f"{folder}/") else None
 
 
 def check_distinct(names: Iterable[str]) -> None:

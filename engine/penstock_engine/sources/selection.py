@@ -27,6 +27,7 @@ TEXTS = frozenset(
 )  # fmt: skip
 TEXT_PATTERNS = ("*.tiktoken", "additional_chat_templates/*.jinja", "*.safetensors.index.json")
 CONFIGURATIONS = ("config.json", "params.json", "adapter_config.json")
+WEIGHTS = (".safetensors", ".gguf")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 SINGLE_NAME, SINGLE_ADAPTER = "model.safetensors", "adapter_model.safetensors"
 SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
@@ -71,8 +72,11 @@ def select(files: Sequence[SourceFile], limits: FetchLimits) -> tuple[SourceFile
 def is_candidate(path: str) -> bool:
     """Whether a file may be selected, wherever the model's folder is in its path."""
     name = path.rpartition("/")[2]
-    is_weights = name.endswith((".safetensors", ".gguf"))
-    return is_weights or _is_text(name) or fnmatchcase(path, "*additional_chat_templates/*.jinja")
+    return (
+        name.endswith(WEIGHTS)
+        or _is_text(name)
+        or fnmatchcase(path, "*additional_chat_templates/*.jinja")
+    )
 
 
 def _is_text(name: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.file_names import check_name
 from penstock_engine.sources.limits import MIB, FetchLimits
-from penstock_engine.sources.selection import is_candidate
+from penstock_engine.sources.selection import WEIGHTS, is_candidate
 
 COPY_BYTES = MIB
 MAX_HEADER_BYTES = MIB  # of a long name or of extended attributes, which tarfile holds in memory
@@ -75,7 +75,7 @@ def unpack(
 
 def model_root(names: list[str]) -> str:
     """The folder of an archive that has the model: the one nearest to the top with weights."""
-    weights = [name for name in names if name.endswith((".safetensors", ".gguf"))]
+    weights = [name for name in names if name.endswith(WEIGHTS)]
     nearest = min(weights, key=lambda name: (name.count("/"), name), default="")
     return nearest.rpartition("/")[0]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock_engine.contract.model_source import COMMIT, ModelSource
 from penstock_engine.sources.errors import FetchError
+from penstock_engine.sources.file_names import name_below
 from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.listing import Digest, Listing, SourceFile
 from penstock_engine.sources.protocols.http_client import HttpClient
@@ -119,7 +120,7 @@ class Hub:
     def _file(self, sibling: Any, commit: str) -> SourceFile | None:
         """A file of the repository; None: it is not below the path of the URI."""
         path = str(sibling.rfilename)
-        name = self._name_below(path)
+        name = name_below(path, self._source.path)
         if name is None:
             return None
         if sibling.lfs is not None:
@@ -138,15 +139,6 @@ class Hub:
         return SourceFile(
             name, int(size_bytes), f"{digest.algorithm}/{digest.hex}", digest, location=url
         )
-
-    def _name_below(self, path: str) -> str | None:
-        """The name of a file below the path of the URI, which may be the file itself."""
-        folder = self._source.path
-        if not folder:
-            return path
-        if path == folder:
-            return path.rpartition("/")[2]
-        return path.removeprefix(f"{folder}/") if path.startswith(f"{folder}/") else None
 
     def read(
         self, file: SourceFile, start: int, end: int

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock_engine.contract.model_source import ModelSource
 from penstock_engine.sources.errors import FetchError
+from penstock_engine.sources.file_names import name_below
 from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.listing import Listing, SourceFile
 from penstock_engine.sources.protocols.aws_credentials import file_credentials
@@ -105,10 +106,7 @@ class ObjectStore:
 
     def _file(self, entry: Any) -> SourceFile:
         key, etag, version = str(entry["path"]), entry["e_tag"], entry["version"]
-        path = self._source.path
-        name = (
-            key.rpartition("/")[2] if key == path else key.removeprefix(f"{path}/" if path else "")
-        )
+        name = name_below(key, self._source.path) or key
         stamp = version or etag or entry["last_modified"].isoformat()
         identity = "\0".join(
             (self._source.scheme, self._endpoint, self._source.host, key, stamp, str(entry["size"]))
