@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock_engine.contract.fetch_output import progress_text
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.limits import FetchLimits
-from penstock_engine.sources.progress import ProgressState, mean_rate, progress_line
+from penstock_engine.sources.progress import mean_rate
 from penstock_engine.sources.protocols.http_errors import retry_after_s, status_error
 from penstock_engine.sources.retry import retry_delay_s
 from penstock_engine.sources.storage.eviction import CachedModel, choose_evictions
@@ -72,11 +73,20 @@ def test_a_trickle_ends_at_the_end_of_its_window() -> None:
     assert slow.value.is_retryable
 
 
-def test_progress_reads_as_a_sentence() -> None:
-    line = progress_line(ProgressState(int(3.1 * 2**30), int(14.2 * 2**30), 0, 210 * 2**20))
-    assert line == "Fetching: 3.1 of 14.2 GiB, 210.0 MiB/s, 54 s left"
-    state = ProgressState(2**19, 2**20, 0, 0.0)
-    assert progress_line(state) == "Fetching: 0.5 of 1.0 MiB, nothing arrives"
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        ((int(3.1 * 2**30), int(14.2 * 2**30), 210 << 20), "3.1 of 14.2 GiB, 210 MiB/s, 54 s left"),
+        ((1 << 19, 1 << 20, 0.0), "0.5 of 1.0 MiB, nothing arrives"),
+        ((9 << 20, 9 << 20, 3 << 19), "9.0 of 9.0 MiB, 1.5 MiB/s, 0 s left"),
+        ((10 << 20, 9 << 20, 1 << 20), "10.0 of 9.0 MiB, 1.0 MiB/s, 0 s left"),
+    ],
+)
+def test_progress_in_words(progress: tuple[int, int, float], text: str) -> None:
+    assert progress_text(*progress) == text
+
+
+def test_the_rate_is_the_mean_over_all_samples() -> None:
     assert mean_rate([(0.0, 0), (2.0, 10), (4.0, 40)]) == 10.0
     assert mean_rate([(0.0, 0)]) == 0.0
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from penstock_engine.contract.fetch_output import FAILED, FAILED_FOR_NOW, SUCCEEDED
 from penstock_engine.files.termination_text import termination_text
 from penstock_engine.sources.credentials import apply_credentials
 from penstock_engine.sources.deadline import deadline_exceeded
@@ -21,8 +22,6 @@ from penstock_engine.sources.report import failure, run_fetch, say
 from penstock_engine.sources.storage.model_folder import remove_others
 
 DEFAULT_LIMITS = FetchLimits()
-# Exit codes. A failure that may pass has that of sysexits.h for it (EX_TEMPFAIL).
-SUCCEEDED, FAILED, FAILED_FOR_NOW = 0, 1, 75
 # Longest time after its deadline in which a fetch ends by itself, in seconds: the time limit of a read.
 MAX_GRACE_S = 30.0
 MAX_SOURCES = 8  # of a preflight; the URIs of more do not fit into a termination message

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
+from penstock_engine.contract.fetch_output import progress_text
+
 INTERVAL_S = 5.0  # between lines
 WINDOW = 6  # lines over which the rate is computed
-GIB, MIB = 1 << 30, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +92,11 @@ class Progress:
                 self._samples.append((time.monotonic(), self.downloaded_bytes))
                 is_mirrored = self._mirrored is not None and state.total_bytes > 0
             if self._is_downloading or is_mirrored:
-                self.say(progress_line(state))
+                text = progress_text(state.done_bytes, state.total_bytes, state.bytes_per_s)
+                self.say(f"Fetching: {text}")
 
 
 def mean_rate(samples: list[tuple[float, int]]) -> float:
     """Bytes per second between the first and the last of samples, which are (time in seconds, bytes)."""
     seconds = sum(after[0] - before[0] for before, after in pairwise(samples))
     return (samples[-1][1] - samples[0][1]) / seconds if seconds > 0 else 0.0
-
-
-def progress_line(state: ProgressState) -> str:
-    """A line such as `Fetching: 3.1 of 14.2 GiB, 210 MiB/s, 55 s left`."""
-    unit, name = (GIB, "GiB") if state.total_bytes >= GIB else (MIB, "MiB")
-    line = f"Fetching: {state.done_bytes / unit:.1f} of {state.total_bytes / unit:.1f} {name}"
-    if state.bytes_per_s <= 0:
-        return f"{line}, nothing arrives"
-    left_s = (state.total_bytes - state.done_bytes) / state.bytes_per_s
-    return f"{line}, {state.bytes_per_s / MIB:.1f} MiB/s, {left_s:.0f} s left"

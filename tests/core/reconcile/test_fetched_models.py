@@ -147,7 +147,7 @@ def test_a_fetch_that_failed_is_the_trouble_of_the_workload() -> None:
     broken = replace(
         pod("a", REVISION, ready=False),
         trouble=("NoSpace", "the volume is full"),
-        fetches=PodFetches(failure=("NoSpace", "the volume is full"), is_refused=True, restarts=1),
+        fetches=PodFetches(failure=("NoSpace", "the volume is full"), is_final=True, restarts=1),
     )
     assert condition(engines(broken), "WorkloadReady") == ("False", "NoSpace", "the volume is full")
 

@@ -102,7 +102,7 @@ def test_what_the_spec_asks_for(of, wanted, event):
     assert list(detect_events(of, inputs(wanted=wanted))) == expected
 
 
-REFUSED_FETCH = PodFetches(failure=("NoSpace", "full"), is_refused=True, restarts=2)
+REFUSED_FETCH = PodFetches(failure=("NoSpace", "full"), is_final=True, restarts=2)
 LATE_FETCH = PodFetches(failure=("ServerError", "503"), restarts=9)
 LONG = "".join(f"{n:04}" for n in range(100))
 

@@ -18,7 +18,6 @@ from penstock.cli.scaling.record import MARGIN_S, announce_wait
 from penstock.clients.kubernetes.client import Kube, connect
 from penstock.clients.kubernetes.leader import recording
 from penstock.clients.kubernetes.resources import INFERENCE_SERVICES, PODS
-from penstock.core.observed.fetches import GIB
 from penstock.core.observed.start_phases import start_phases
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.scaling.recording import AnyTick, Recording
@@ -31,6 +30,7 @@ from penstock.errors import Forbidden, KubeError
 console = make_console()
 
 MAX_STARTS = 5  # pods whose starts are printed
+GIB = 1 << 30
 
 MISSING_RIGHTS = (
     "what would change the number is only known to the operator: see Users in docs/concepts/security.md "

@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from penstock.core.observed.fetches import FetchReport, report_of
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.spec.service import ENGINE_CONTAINER, Object
-
-# Exit code of a fetch that fails again until something is changed. After others, such as of a kill, the same
-# fetch may succeed.
-FAILED = 1
+from penstock_engine.contract.fetch_output import FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterFetchPod:
     """A pod that fetches an adapter. report: None while it has not ended.
 
-    is_final: whether it failed, and fails again until something is changed.
+    is_final: whether it failed, and fails again until something is changed. After other exit codes, such as
+    of a kill, the same fetch may succeed.
     """
 
     pod: ObservedPod

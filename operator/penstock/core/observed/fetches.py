@@ -8,10 +8,7 @@ from penstock.core.formats.json_text import parse_json
 from penstock.core.formats.json_values import as_number, as_object, as_text
 from penstock.core.runtimes.pod_models import FETCH_CONTAINERS
 from penstock.core.spec.service import Object
-
-GIB, MIB = 1 << 30, 1 << 20
-# Exit code of a fetch that may work later (EX_TEMPFAIL of sysexits.h).
-RETRYABLE = 75
+from penstock_engine.contract.fetch_output import FAILED_FOR_NOW, SUCCEEDED, progress_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +21,6 @@ class FetchReport:
     reason: str = ""  # of a failure, as the message
     message: str = ""
     downloaded_bytes: int = 0
-    total_bytes: int = 0
     seconds: float = 0.0
     num_cache_hits: int = 0  # files that were in the cache already
     resolved_uri: str = ""  # what the URI meant; empty if it is unknown
@@ -32,20 +28,14 @@ class FetchReport:
 
 @dataclass(frozen=True, slots=True)
 class FetchProgress:
-    """Progress of a fetch. bytes_per_s: over the last seconds; 0 if nothing came in them."""
+    """Progress of a fetch. bytes_per_s: over the last seconds; 0 if no byte was received."""
 
     done_bytes: int
     total_bytes: int
     bytes_per_s: float
 
     def __str__(self) -> str:
-        """The progress in words: `3.1 of 14.2 GiB, 210 MiB/s, 55 s left`."""
-        unit, name = (GIB, "GiB") if self.total_bytes >= GIB else (MIB, "MiB")
-        amount = f"{self.done_bytes / unit:.1f} of {self.total_bytes / unit:.1f} {name}"
-        if self.bytes_per_s <= 0:
-            return f"{amount}, nothing arrives"
-        left_s = max(0, self.total_bytes - self.done_bytes) / self.bytes_per_s
-        return f"{amount}, {self.bytes_per_s / MIB:.0f} MiB/s, {left_s:.0f} s left"
+        return progress_text(self.done_bytes, self.total_bytes, self.bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +47,7 @@ class PodFetches:
     ended_at: str = ""  # time at which the last of those that succeeded ended
     # (reason, message) of the last run of a container that has to be repeated
     failure: tuple[str, str] | None = None
-    is_refused: bool = False  # whether a repetition changes nothing
+    is_final: bool = False  # whether it fails again until something is changed
     restarts: int = 0  # of the container that failed
     reports: tuple[FetchReport, ...] = ()  # of all runs that have ended, also the failed ones
     progress: FetchProgress | None = None  # of the fetch that runs, if it is known
@@ -68,7 +58,7 @@ class PodFetches:
         return sum(report.seconds for report in self.reports if report.ok)
 
     @property
-    def is_begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether a container has run."""
         return self.running is not None or bool(self.reports)
 
@@ -84,7 +74,7 @@ def fetches_of(statuses: Iterable[Object]) -> PodFetches | None:
         since=next((each.since for each in found if each.running), ""),
         ended_at=max(each.ended_at for each in found),
         failure=next((each.failure for each in found if each.failure), None),
-        is_refused=any(each.is_refused for each in found),
+        is_final=any(each.is_final for each in found),
         restarts=max(each.restarts for each in found),
         reports=tuple(report for each in found for report in each.reports),
     )
@@ -111,11 +101,11 @@ def _of_container(status: Object) -> PodFetches:
 
 
 def _failed(report: FetchReport, ended: Object, status: Object) -> PodFetches:
-    is_refused = ended.get("exitCode") != RETRYABLE
-    message = report.message if is_refused else f"{report.message}; the fetch is tried again"
+    is_final = ended.get("exitCode") != FAILED_FOR_NOW
+    message = report.message if is_final else f"{report.message}; the fetch is tried again"
     return PodFetches(
         failure=(report.reason, message),
-        is_refused=is_refused,
+        is_final=is_final,
         restarts=status.get("restartCount", 0),
         reports=(report,),
     )
@@ -124,10 +114,10 @@ def _failed(report: FetchReport, ended: Object, status: Object) -> PodFetches:
 def report_of(container: str, ended: Object) -> FetchReport:
     """The report of a run. Without one, such as after a kill, its reason is that of Kubernetes.
 
-    The container may be anybody's: success is an exit code of 0, whatever the report says.
+    The container may be anybody's: its exit code says whether it succeeded, not its report.
     """
     text, at = ended.get("message") or "", ended.get("finishedAt") or ""
-    is_success = ended.get("exitCode") == 0
+    is_success = ended.get("exitCode") == SUCCEEDED
     try:
         found = as_object(parse_json(text))
         if is_success:
@@ -151,7 +141,6 @@ def _success(container: str, at: str, found: dict[str, Any]) -> FetchReport:
         True,
         at,
         downloaded_bytes=int(as_number(found["downloaded_bytes"])),
-        total_bytes=int(as_number(found["total_bytes"])),
         seconds=as_number(found["seconds"]),
         num_cache_hits=int(as_number(found["num_cache_hits"])),
         resolved_uri=as_text(found.get("resolved_uri", "")),
@@ -163,12 +152,16 @@ def describe_fetches(fetches: Mapping[str, PodFetches]) -> str:
     running = sorted(name for name, each in fetches.items() if each.running)
     if not running:
         return ""
-    # The one whose progress is known and that has most left is the one that is waited for.
+    # The engines are ready last in the pod that has most bytes left.
     name = max(running, key=lambda pod: _left_bytes(fetches[pod]))
     known = fetches[name].progress
     text = f"{name} fetches its model" + (f": {known}" if known else "")
     others = len(running) - 1
-    return f"{text}; pods that fetch it too: {others}" if others else text
+    return (
+        f"{text}; {others} more {'pod fetches' if others == 1 else 'pods fetch'} it"
+        if others
+        else text
+    )
 
 
 def _left_bytes(fetches: PodFetches) -> int:

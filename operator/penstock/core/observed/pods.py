@@ -77,7 +77,7 @@ class ObservedPod:
 
         Or whether a fetch of its model ended in a way that repeats itself.
         """
-        if self.fetches is not None and self.fetches.is_refused:
+        if self.fetches is not None and self.fetches.is_final:
             return True
         return self.trouble is not None and self.trouble[0] in ("CrashLoopBackOff", OOM_KILLED)
 
@@ -123,7 +123,7 @@ class ObservedPod:
             variant=labels.get(VARIANT_LABEL, ""),
             lost=_lost(status, conditions, engine),
             is_creating=_is_creating(status, conditions, engine)
-            and not (fetches and fetches.is_begun),
+            and not (fetches and fetches.has_started),
             template_hash=metadata.get("annotations", {}).get(TEMPLATE_HASH, ""),
             fetches=fetches,
         )

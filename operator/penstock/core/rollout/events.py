@@ -59,7 +59,7 @@ def _failure(state: RolloutState, inputs: RolloutInputs) -> str | None:
         return ": ".join(refusal)
     for pod in observed.serving(revision):
         if pod.is_crash_looping and pod.restarts > MAX_RESTARTS:
-            is_fetch = pod.fetches is not None and pod.fetches.is_refused
+            is_fetch = pod.fetches is not None and pod.fetches.is_final
             what = "failed to fetch its model" if is_fetch else "crashed"
             return f"{pod.name} {what} {pod.restarts} times: {_termination_message(pod)}"
     is_waited_for = PHASES[state.phase].starts_pods or not is_traffic_moved(state, inputs)
