@@ -216,7 +216,7 @@ async def test_client_that_reads_nothing_is_disconnected_after_the_stall_timeout
 
 async def test_reading_a_piece_restarts_the_stall_timeout(stalled, until):
     _, client, connection = stalled
-    connection._unread_since_s = before_s = 4000.0
+    connection._unread_since_s = before_s = connection._unread_since_s - 500.0
     while connection._unread_since_s in (None, before_s):
         await asyncio.get_running_loop().sock_recv(client.raw, 65536)
         await asyncio.sleep(0.001)
