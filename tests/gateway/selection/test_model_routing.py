@@ -37,9 +37,18 @@ def test_a_model_name_of_two_namespaces_leads_to_the_older(make_service):
 
 
 def test_unknown_model_name_is_a_404(make_service):
-    message = f"the model `{'x' * 200}` does not exist"
+    message = f"the model `{'x' * 200}` does not exist: there are chat"
     error = error_of(Snapshot((make_service(),)), request_for("x" * 201))
     assert error == (404, message, "model", "model_not_found", None)
+
+
+def test_error_lists_the_first_model_names_in_order(make_service):
+    services = [make_service(name=f"model-{n:02}") for n in reversed(range(23))]
+    listed = ", ".join(f"model-{n:02}" for n in range(20))
+    for number, more in ((20, ""), (21, " and 1 more"), (23, " and 3 more")):
+        message = error_of(Snapshot(tuple(services[-number:])), request_for("no"))[1]
+        assert message == f"the model `no` does not exist: there are {listed}{more}"
+    assert error_of(Snapshot(), request_for("no"))[1] == "the model `no` does not exist"
 
 
 def test_a_request_with_the_name_of_an_object_is_told_its_model_name(make_service):
@@ -52,7 +61,7 @@ def test_a_request_with_the_name_of_an_object_is_told_its_model_name(make_servic
 def test_the_name_of_a_dedicated_pool_is_unknown(make_service):
     pool = replace(make_service(), name="chat-sql", adapter="sql")
     message = error_of(Snapshot((make_service(), pool)), request_for("chat-sql"))[1]
-    assert message == "the model `chat-sql` does not exist"
+    assert message == "the model `chat-sql` does not exist: there are chat"
 
 
 def snapshot_with_route(*rules, services):

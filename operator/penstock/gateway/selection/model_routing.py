@@ -13,7 +13,7 @@ from penstock.gateway.http.headers import header_text
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Claim, Route, Service, Snapshot, Unknown
 
-# Most model names that an error proposes.
+# Most model names of objects with the requested name that an error proposes.
 MAX_NAMES = 5
 # `Retry-After` where a new request would find its service at once. SDKs ignore a 0.
 MOVED_RETRY_AFTER_S = 1
@@ -112,9 +112,14 @@ def check_available(service: Service) -> None:
 
 
 def _other_names(snapshot: Snapshot, name: str) -> str:
-    """Hint with the model names of the objects that have this name; empty if there is none."""
+    """Hint with the model names of the objects that have this name, else of all; empty if there are none."""
     names = sorted({each.served_name for each in snapshot.find_by_object_name(name)})[:MAX_NAMES]
-    return f": the model name of the object `{name}` is {' or '.join(names)}" if names else ""
+    if names:
+        return f": the model name of the object `{name}` is {' or '.join(names)}"
+    listed = snapshot.first_names
+    num_more = len(snapshot.models()) - len(listed)
+    more = f" and {num_more} more" if num_more else ""
+    return f": there are {', '.join(listed)}{more}" if listed else ""
 
 
 def _adapter_target(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from typing import ClassVar, TypeVar
 
 from penstock.clients.kubernetes.client import Object
@@ -98,6 +99,8 @@ class Route:
 
 
 Claim = Service | Route | Adapter
+# Most model names that an error lists.
+MAX_LISTED_NAMES = 20
 T = TypeVar("T", Route, Adapter)
 
 
@@ -113,6 +116,8 @@ class Snapshot:
     services: tuple[Service, ...] = ()
     routes: tuple[Route, ...] = ()
     adapters: tuple[Adapter, ...] = ()
+    # The first of the names in `models`, in alphabetical order, for errors
+    first_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _by_model: dict[str, Claim] = field(init=False, repr=False, compare=False)
     _models: tuple[tuple[str, Claim], ...] = field(init=False, repr=False, compare=False)
     _by_key: dict[str, Service] = field(init=False, repr=False, compare=False)
@@ -124,6 +129,8 @@ class Snapshot:
         by_model, models = _names(self._claims())
         object.__setattr__(self, "_by_model", by_model)
         object.__setattr__(self, "_models", models)
+        names = nsmallest(MAX_LISTED_NAMES, dict(models))  # without a call for each
+        object.__setattr__(self, "first_names", tuple(names))
         object.__setattr__(self, "_by_key", {service.key: service for service in self.services})
         adapters = {adapter.key: adapter for adapter in self.adapters}
         object.__setattr__(self, "_adapters_by_key", adapters)
