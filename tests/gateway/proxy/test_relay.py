@@ -301,3 +301,29 @@ async def test_in_flight_metric_by_service_and_revision(start_engine, start_gate
     assert await front.metric(name, **labels) == await front.metric(name) == 1
     hold.set()
     await asking
+
+
+async def test_responses_name_the_service_and_the_revision(
+    start_engine, start_gateway, make_service
+):
+    """Those of an engine cannot: its own headers of these names are dropped."""
+
+    async def claims(request):
+        await request.whole(b"{}", extra="x-penstock-service: a/b\r\nx-penstock-revision: r9\r\n")
+
+    front = await start_gateway()
+    front.publish(make_service(await start_engine(claims, "r7"), weights={"r7": 100}))
+    async with front.post(stream=False) as got:
+        assert got.headers.getall("x-penstock-service") == ["default/chat"]
+        assert got.headers.getall("x-penstock-revision") == ["r7"]
+    async with front.post(model="no") as got:
+        assert got.status == 404
+        assert not {"x-penstock-service", "x-penstock-revision"} & set(got.headers)
+
+
+async def test_error_of_the_gateway_names_the_service(start_gateway, make_service):
+    front = await start_gateway(wait_for_endpoint_s=0.01)
+    front.publish(make_service())
+    async with front.post() as got:
+        assert (got.status, got.headers["x-penstock-service"]) == (503, "default/chat")
+        assert "x-penstock-revision" not in got.headers

@@ -6,7 +6,12 @@ from typing import Any
 
 from penstock.core.routing.apis import ErrorForm
 from penstock.gateway.apis.errors import RequestError, body_as_event
-from penstock.gateway.http.headers import CONTROL_CHARACTER, RawHeaders
+from penstock.gateway.http.headers import (
+    CONTROL_CHARACTER,
+    REVISION_HEADER,
+    SERVICE_HEADER,
+    RawHeaders,
+)
 from penstock.gateway.http.response_pieces import COUNTS_FOR_SERVICE
 from penstock.gateway.limits.request_allocation import RequestAllocation
 from penstock.gateway.request_lifecycle.cancellation import Receive
@@ -128,7 +133,8 @@ class ClientResponse:
     that was sent; 499 before that, which stays if the client disconnects. num_bytes: of the body so
     far. is_request_read: whether the whole request was read; without that, an error closes the
     connection. is_held: whether the head of a stream and comments were sent while no engine has the request:
-    what follows is a stream of events, whatever the engine answers. errors: form of errors.
+    what follows is a stream of events, whatever the engine answers. errors: form of errors. service:
+    "namespace/name", empty while it is not known. revision: of the engine that was tried last.
     """
 
     def __init__(
@@ -136,6 +142,7 @@ class ClientResponse:
     ) -> None:
         self._send = send
         self.errors: ErrorForm = errors
+        self.service = self.revision = ""
         self._request_id = (REQUEST_ID_HEADER.encode(), request_id.encode())
         self._closing = closing
         self.status = CLIENT_LEFT_STATUS
@@ -154,6 +161,9 @@ class ClientResponse:
             self.is_started = True
             return
         headers = [*headers, self._request_id]
+        for name, value in ((SERVICE_HEADER, self.service), (REVISION_HEADER, self.revision)):
+            if value:
+                headers.append((name, value.encode()))
         if self._closing:  # the next request of this client must find another gateway
             headers.append((b"connection", b"close"))
         self.status, self.is_started = status, True

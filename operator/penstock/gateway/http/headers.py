@@ -25,6 +25,8 @@ NOT_FOR_ENGINES = HOP_BY_HOP | {
 }  # fmt: skip
 # Headers between the gateway and its engines; they are never forwarded.
 INTERNAL_PREFIX = b"x-penstock-"
+# Headers of responses that name the service, "namespace/name", and the revision of the engine that answered.
+SERVICE_HEADER, REVISION_HEADER = b"x-penstock-service", b"x-penstock-revision"
 # An engine's redirect names an address that clients do not reach, and its cookies would be for all engines.
 NOT_FOR_CLIENTS = HOP_BY_HOP | {
     b"content-length", b"date", b"location", b"server", b"set-cookie", b"x-request-id",

@@ -139,6 +139,7 @@ class Attempts:
                 return None
             raise
         self.endpoint = selected.endpoint
+        self._client.revision = selected.endpoint.revision
         self._telemetry.note_endpoint(selected.endpoint, failures[-1] if failures else None)
         return selected
 

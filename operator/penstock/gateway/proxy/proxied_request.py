@@ -103,6 +103,7 @@ class ProxiedRequest:
         if target.timeout_s is not None:
             cancellation.limit_by_route(target.timeout_s)
         self._telemetry.note_target(target)
+        self._client.service = service.key
         key = request.affinity_key(service.affinity)
         record = self._record = self._state.stats.record(
             service,
