@@ -53,7 +53,8 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     "version_of_the_chart": {"image": {"tag": ""}},
     "pods": {
         "operator": PODS | {"extraArgs": ["--log-format=text"], "engineImage": "engines:v2"},
-        "gateway": PODS | {"extraArgs": ["--max-waiting=5"]},
+        "gateway": PODS
+        | {"extraArgs": ["--max-waiting=5"], "corsOrigins": ["https://chat.example:8443", "*"]},
         "imagePullSecrets": [{"name": "registry"}, {"name": "other"}],
         "logLevel": "debug",
     },

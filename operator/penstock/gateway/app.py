@@ -18,6 +18,7 @@ from penstock.core.routing.apis import APIS, Api, ErrorForm
 from penstock.gateway.apis.errors import RequestError, error_body
 from penstock.gateway.apis.model_list import ModelList, model
 from penstock.gateway.http.client import ClientDisconnected, ClientResponse
+from penstock.gateway.http.cors import Cors
 from penstock.gateway.http.servers import HttpServers, http_servers
 from penstock.gateway.limits.retry_budget import RetryBudget
 from penstock.gateway.management import management_app
@@ -79,7 +80,9 @@ class Gateway:
 
     def http_servers(self) -> HttpServers:
         """Make the servers of both applications. They do not listen yet."""
-        return http_servers(self.app, self.management_app, self.state.settings)
+        settings = self.state.settings
+        app = Cors(self.app, settings.cors_origins) if settings.cors_origins else self.app
+        return http_servers(app, self.management_app, settings)
 
     def drain(self) -> None:
         """Become unready, and close each connection with its next response."""

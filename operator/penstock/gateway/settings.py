@@ -14,6 +14,9 @@ class GatewaySettings:
     # Namespace to watch. None: every namespace.
     namespace: str | None = None
 
+    # Origins of web pages that may use the gateway, such as https://chat.example.com; "*": all.
+    cors_origins: tuple[str, ...] = ()
+
     # Open client connections. At the limit a new one replaces one that is not in use
     # (`limits/connection_limit.py`). Services share this limit, and those of bodies, answers and copies
     # (`limits/shared_limit.py`).

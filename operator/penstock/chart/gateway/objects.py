@@ -62,6 +62,7 @@ def _gateway_container() -> Object:
             Text.of("--management-port=", Json("gateway.managementPort")),
             flag("--namespace=", "watchNamespace"),
             flag("--log-level=", "logLevel"),
+            ForEach("gateway.corsOrigins", Text.of("--cors-origin=", Value(ITEM))),
             ForEach("gateway.extraArgs", Value(ITEM)),
         ],
         "ports": [

@@ -1,7 +1,7 @@
 """Values of the gateway, its Service and its autoscaler."""
 
 import re
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
@@ -24,6 +24,10 @@ CPU_REQUEST_MISSING = (
 # s: the gateway's drain delay and drain time-out, and time for its last connections.
 MIN_GRACE_PERIOD_S = 3 + 60 + 15
 _DRAIN_FLAG, _DRAIN_VARIABLE = "^--drain-", "^PENSTOCK_GW_DRAIN_"
+
+
+# As `penstock gateway run --cors-origin` takes it.
+Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/?#@, ]+)$")]
 
 
 class Autoscaling(ValuesModel):
@@ -111,6 +115,9 @@ class Gateway(Component):
     host_network: bool = False
     """Listen on the node's address, for clusters without load balancers. A node then runs one gateway, pods
     are replaced with an interruption, and most network plugins do not apply NetworkPolicies to them."""
+    cors_origins: list[Origin] = Field(default=[])
+    """Origins of web pages that may use the gateway, such as https://chat.example.com; `*` for all. Without
+    any, browsers let no page of another origin read its responses."""
     autoscaling: Autoscaling = Autoscaling()
     service: GatewayService = GatewayService()
 

@@ -9,12 +9,20 @@ import uvicorn
 from penstock.cli.options.logs import LogFormatOption, LogLevelOption
 from penstock.clients.machine.logs import configure as configure_logs
 from penstock.errors import KubeError
+from penstock.gateway.http.cors import check_origin
 from penstock.gateway.server import serve
 from penstock.gateway.settings import GatewaySettings
 
 app = typer.Typer(no_args_is_help=True)
 
 DEFAULT = GatewaySettings()
+
+
+def _origin(text: str) -> str:
+    try:
+        return check_origin(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 @app.callback()
@@ -35,6 +43,14 @@ def run(
         str | None,
         typer.Option(help="Serve only services of this namespace. Default: all namespaces."),
     ] = DEFAULT.namespace,
+    cors_origin: Annotated[
+        list[str],
+        typer.Option(
+            help="Origin of web pages that may use the gateway, such as https://chat.example.com; *: all "
+            "(repeatable). Without it no page of another origin may.",
+            parser=_origin,
+        ),
+    ] = [],  # noqa: B006 - Typer copies it
     max_connections: Annotated[
         int, typer.Option(min=1, help="Maximum number of open client connections.")
     ] = DEFAULT.max_connections,
@@ -153,7 +169,7 @@ def run(
     """
     values = dict(locals())
     configure_logs(values.pop("log_format"), values.pop("log_level"))
-    _serve(GatewaySettings(**values))
+    _serve(GatewaySettings(cors_origins=tuple(values.pop("cors_origin")), **values))
 
 
 def _serve(settings: GatewaySettings) -> None:
