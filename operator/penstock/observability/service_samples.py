@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.children import ObservedDeployment, ObservedState
+from penstock.core.observed.fetch_totals import FetchTotals
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.deadlines import phase_deadline_s
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import Object, ServiceSpec
 from penstock.observability.metrics import operator as specs
+from penstock.observability.metrics.fetches import FetchMetrics
 from penstock.observability.metrics.operator_labels import CONDITION
 from penstock.observability.metrics.specs import MetricSpec
 
@@ -23,6 +25,17 @@ class Sample:
     spec: MetricSpec
     value: float
     labels: tuple[str, ...] = ()
+
+
+def fetch_samples(totals: FetchTotals, metrics: FetchMetrics) -> Iterator[Sample]:
+    """Samples of fetches; none before the first one has ended."""
+    if not totals.by_reason:
+        return
+    for reason, count in totals.by_reason.items():
+        yield Sample(metrics.fetches, count, (reason,))
+    yield Sample(metrics.downloaded_bytes, totals.downloaded_bytes)
+    yield Sample(metrics.seconds, totals.seconds)
+    yield Sample(metrics.cached_files, totals.num_cache_hits)
 
 
 def status_samples(status: Object, generation: int) -> Iterator[Sample]:

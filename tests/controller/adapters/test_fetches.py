@@ -12,6 +12,7 @@ from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.informer import Informer
 from penstock.clients.kubernetes.resources import EVENTS, LORA_ADAPTERS, PODS
 from penstock.controller.adapters import fetch_mounts, fetches
+from penstock.controller.adapters.metrics import AdapterMetrics
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.observed import mount_failures
 from penstock.core.spec.service import ADAPTER_FETCH, ROLE_LABEL
@@ -29,6 +30,18 @@ def fetched(uri: str) -> Object:
         "ok": True, "resolved_uri": f"{uri}-commit", "total_bytes": 3, "downloaded_bytes": 3,
         "seconds": 1.0, "num_cache_hits": 0,
     }  # fmt: skip
+
+
+def counted(stand: AdapterStand) -> dict[str, float]:
+    """The metrics of fetches for the service, by name and reason."""
+    assert stand.placer is not None
+    samples = [each for family in AdapterMetrics(stand.placer).collect() for each in family.samples]
+    service = "/".join(stand.key)
+    return {
+        f"{each.name} {each.labels.get('reason', '')}".rstrip(): each.value
+        for each in samples
+        if "adapter_fetch" in each.name and each.labels["service"] == service
+    }
 
 
 def revision(uri: str) -> str:
@@ -71,6 +84,18 @@ async def pods(
             return found
         await asyncio.sleep(0.05)
     raise AssertionError([each["metadata"]["name"] for each in found])
+
+
+async def until_message(stand: AdapterStand, text: str) -> None:
+    """Wait for a condition of the adapter whose message has a text."""
+    messages: set[str] = set()
+    for _ in range(300):
+        status = (await stand.get("sql")).get("status", {})
+        messages = {each["message"] for each in status.get("conditions", [])}
+        if any(text in each for each in messages):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(messages)
 
 
 async def report_end(stand: AdapterStand, pod: Object, exit_code: int, report: Object) -> None:
@@ -121,6 +146,12 @@ async def test_an_adapter_is_fetched_once_and_then_loaded_by_all_engines(
         {"revision": revision(V1), "claimName": "cache", "resolvedURI": f"{V1}-commit"}
     ]
     await pods(stand, lambda found: found == [])
+    assert counted(stand) == {
+        "penstock_operator_adapter_fetches_total Fetched": 1,
+        "penstock_operator_adapter_fetch_downloaded_bytes_total": 3,
+        "penstock_operator_adapter_fetch_seconds_total": 1.0,
+        "penstock_operator_adapter_fetch_cached_files_total": 0,
+    }
     version = await stand.version("sql")
     await stand.start_placer()  # a new leader
     await stand.passes()
@@ -163,6 +194,7 @@ async def test_a_source_that_refuses_is_the_reason_until_the_spec_changes(
     await stand.until("sql", Resolved="GatedModel", Stalled="GatedModel", Ready="GatedModel")
     await stand.until_event("sql", "Warning", "GatedModel")
     await stand.passes()
+    assert counted(stand)["penstock_operator_adapter_fetches_total GatedModel"] == 1
     assert (await pods(stand))[0]["metadata"]["uid"] == pod["metadata"]["uid"]
     await stand.change("sql", model={"secretRef": {"name": "hub"}})
     await pods(
@@ -196,9 +228,8 @@ async def test_a_version_waits_for_engines_that_mount_the_cache(stand: AdapterSt
     await stand.change("sql", model={"uri": V1})
     await end_fetch(stand, V1)
     await pods(stand, lambda found: found == [])
-    status = await stand.until("sql", RolledOut="Fetching", Ready="Ready")
-    (rolled_out,) = (each for each in status["conditions"] if each["type"] == "RolledOut")
-    assert "such as chat-a" in rolled_out["message"]
+    await until_message(stand, "engines do not mount the claim cache yet, such as chat-a")
+    await stand.until("sql", RolledOut="Fetching", Ready="Ready")
     new = await stand.add_engine("chat-b", cache="cache")
     await stand.until_true(lambda: engine_name("sql") in new.entries)
     await stand.passes()
@@ -255,14 +286,8 @@ async def test_a_secret_that_cannot_be_mounted_is_named(
         "message": 'secret "hub" not found', "lastTimestamp": "2026-01-01T00:00:00Z",
     }  # fmt: skip
     await stand.kube.create(EVENTS, stand.namespace, event)
-    for _ in range(300):
-        status = (await stand.get("sql")).get("status", {})
-        messages = {each["message"] for each in status.get("conditions", [])}
-        if any("FailedMount" in each for each in messages):
-            break
-        await asyncio.sleep(0.05)
+    await until_message(stand, 'FailedMount: secret "hub" not found')
     await stand.until("sql", Resolved="Fetching", Stalled="NotStalled")
-    assert any('FailedMount: secret "hub" not found' in each for each in messages), messages
 
 
 async def test_a_pod_that_the_api_server_refuses_is_tried_again(
@@ -271,14 +296,8 @@ async def test_a_pod_that_the_api_server_refuses_is_tried_again(
     monkeypatch.setattr(fetches, "REFUSED_PAUSE_S", 1.0)
     set_service(stand, {"spec": {"priorityClassName": "nosuch"}}, cache=CACHE)
     await stand.create("sql", model={"uri": V1})
-    messages: set[str] = set()
-    for _ in range(300):
-        status = (await stand.get("sql")).get("status", {})
-        messages = {each["message"] for each in status.get("conditions", [])}
-        if any("the API server refuses its pod" in each for each in messages):
-            break
-        await asyncio.sleep(0.05)
-    assert any("nosuch" in each for each in messages), messages
+    await until_message(stand, "the API server refuses its pod: ")
+    await until_message(stand, "nosuch")
     set_service(stand, cache=CACHE)
     await end_fetch(stand, V1)
     await stand.until("sql", Resolved="NotRead")

@@ -17,6 +17,7 @@ from penstock.core.scaling.rule import Decision, TrailEntry
 from penstock.core.scaling.signals import GatewayReading, Missing, Observation, PodView
 from penstock.core.spec.service import ScalingSpec
 from penstock.observability.metrics import operator as specs
+from penstock.observability.metrics.fetches import MODEL_FETCHES
 
 SERVICE = service_spec(uid="u1")
 EMPTY = Histogram((0.05, 0.1), (0, 0, 0), 0.0)
@@ -268,24 +269,24 @@ FORGED = {"ok": False, "reason": "a b", "message": ""}
 
 def test_each_fetch_of_a_model_is_counted_once():
     world = World()
-    assert value(world, specs.FETCHED_BYTES) is None
+    assert value(world, MODEL_FETCHES.downloaded_bytes) is None
     world.pods[0]["status"]["initContainerStatuses"] = [ended_fetch(75, BUSY)]
     world.pods[1]["status"]["initContainerStatuses"] = [ended_fetch(0, DONE)]
     for _ in range(2):
         world.metrics.observe_fetches()
-    assert value(world, specs.FETCHES, "ServerError") == 1
-    assert value(world, specs.FETCHES, "Fetched") == 1
-    assert value(world, specs.FETCHED_BYTES) == 30
-    assert value(world, specs.FETCH_S) == 2.5
-    assert value(world, specs.FETCH_CACHE_HITS) == 1
+    assert value(world, MODEL_FETCHES.fetches, "ServerError") == 1
+    assert value(world, MODEL_FETCHES.fetches, "Fetched") == 1
+    assert value(world, MODEL_FETCHES.downloaded_bytes) == 30
+    assert value(world, MODEL_FETCHES.seconds) == 2.5
+    assert value(world, MODEL_FETCHES.cached_files) == 1
     # The pod's next run, of a container that somebody else may have written.
     world.pods[0]["status"]["initContainerStatuses"] = [ended_fetch(1, FORGED, AT)]
     world.metrics.observe_fetches()
-    assert value(world, specs.FETCHES, "Other") == 1
-    assert value(world, specs.FETCHES, "ServerError") == 1
+    assert value(world, MODEL_FETCHES.fetches, "Other") == 1
+    assert value(world, MODEL_FETCHES.fetches, "ServerError") == 1
     del world.services[KEY]
     world.metrics.observe_fetches()
-    assert value(world, specs.FETCHED_BYTES) is None
+    assert value(world, MODEL_FETCHES.downloaded_bytes) is None
 
 
 @pytest.mark.parametrize(
@@ -302,12 +303,12 @@ def test_a_forged_report_counts_as_one_without_numbers(forged):
     world.pods[0]["status"]["initContainerStatuses"] = [ended_fetch(0, DONE | forged)]
     world.pods[1]["status"]["initContainerStatuses"] = [ended_fetch(0, DONE)]
     world.metrics.observe_fetches()
-    assert value(world, specs.FETCHES, "Fetched") == 2
-    assert value(world, specs.FETCHED_BYTES) == 30
+    assert value(world, MODEL_FETCHES.fetches, "Fetched") == 2
+    assert value(world, MODEL_FETCHES.downloaded_bytes) == 30
 
 
 def test_a_success_has_an_exit_code_of_zero():
     world = World()
     world.pods[0]["status"]["initContainerStatuses"] = [ended_fetch(1, DONE)]
     world.metrics.observe_fetches()
-    assert value(world, specs.FETCHES, "Fetched") is None
+    assert value(world, MODEL_FETCHES.fetches, "Fetched") is None

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +22,7 @@ from penstock.controller.process.settings import Settings
 from penstock.core.adapters.fetched import FetchedVersion, bounded
 from penstock.core.observed.accepted_spec import with_accepted_spec
 from penstock.core.observed.adapter_fetches import AdapterFetchPod
+from penstock.core.observed.fetch_totals import FetchTotals, PodReport
 from penstock.core.reconcile.adapter_fetches import FetchInputs, FetchPlan, plan_fetches
 from penstock.core.reconcile.adapter_state import FetchStep
 from penstock.core.reconcile.condition_types import FETCHING
@@ -81,6 +82,7 @@ class AdapterFetches:
         self._failures = failures
         self._settings = settings
         self._mounts = FetchMounts(kube)
+        self.totals: Mapping[Key, FetchTotals] = {}  # by service
         self._plans: list[tuple[StoredAdapter, FetchPlan]] = []
         self._refusals: dict[Key, _Refusal] = {}  # by adapter
         self._writing: asyncio.Task[None] | None = None
@@ -103,6 +105,7 @@ class AdapterFetches:
         outcomes: dict[Key, FetchOutcome] = {}
         of_owner = _by_owner(pods)
         running = _count_running(adapters, of_owner)
+        self.totals = _updated(self.totals, adapters, of_owner, services)
         specs: dict[Key, ServiceSpec | None] = {}
         for each in adapters:
             resource, own = each.resource, of_owner.get(each.resource.uid, ())
@@ -225,6 +228,21 @@ def _count_running(
         if own := of_owner.get(each.resource.uid):
             running[each.resource.service_key] += sum(not pod.is_over for pod in own)
     return running
+
+
+def _updated(
+    totals: Mapping[Key, FetchTotals],
+    adapters: Iterable[StoredAdapter],
+    of_owner: Mapping[str, Sequence[AdapterFetchPod]],
+    services: Container[Key],
+) -> dict[Key, FetchTotals]:
+    """The totals by service with the pods that have ended since, without services that are gone."""
+    reports: dict[Key, list[PodReport]] = {key: [] for key in totals if key in services}
+    for each in adapters:
+        for pod in of_owner.get(each.resource.uid, ()):
+            if pod.report is not None:
+                reports.setdefault(each.resource.service_key, []).append((pod.pod.uid, pod.report))
+    return {key: totals.get(key, FetchTotals()).updated(each) for key, each in reports.items()}
 
 
 def _wait_for_engines(

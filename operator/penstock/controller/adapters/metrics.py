@@ -12,7 +12,8 @@ from penstock.controller.adapters.rollouts import RunningRollout
 from penstock.controller.adapters.service import AdapterService
 from penstock.core.rollout.deadlines import adapter_deadline_s
 from penstock.observability.metrics import operator_adapters as specs
-from penstock.observability.service_samples import Sample
+from penstock.observability.metrics.fetches import ADAPTER_FETCHES
+from penstock.observability.service_samples import Sample, fetch_samples
 
 # Most rollouts that have series at the same time: each has several for each test of its canary.
 MAX_ROLLOUTS = 200
@@ -33,6 +34,11 @@ class AdapterMetrics(Collector):
             ("/".join(key), sample)
             for key, service in dict(self._placer.services).items()
             for sample in _samples(service)
+        ]
+        found += [
+            ("/".join(key), sample)
+            for key, totals in self._placer.fetches.totals.items()
+            for sample in fetch_samples(totals, ADAPTER_FETCHES)
         ]
         found += [
             ("/".join(rollout.service), sample)

@@ -84,7 +84,7 @@ class AdapterPlacer:
         self._residency = Residency(engines, failures)
         self._changes = CopyChanges(engines, failures, self._observe)
         self._statuses = AdapterStatuses(kube, failures)
-        self._fetches = AdapterFetches(kube, failures, settings)
+        self.fetches = AdapterFetches(kube, failures, settings)
         self._pools = AdapterPools(kube, failures, sources.rollouts.applied_generations)
         self.services: dict[Key, AdapterService] = {}
         self.rollouts = AdapterRollouts(sources.rollouts)
@@ -113,7 +113,7 @@ class AdapterPlacer:
             await self._changes.close()
             await self._statuses.close()
             await self._pools.close()
-            await self._fetches.close()
+            await self.fetches.close()
             await self._residency.close()
 
     def record(self, key: Key) -> PlacementRecord | None:
@@ -142,13 +142,13 @@ class AdapterPlacer:
         found = self._refusals.find(adapters, services, pods, routes, self._sources.names())
         refusals = found.of_adapters
         accepted = [each for each in adapters if refusals[each.resource.key] is None]
-        fetches = self._fetches.step(accepted, services, found.claims, pods, children[1])
+        fetches = self.fetches.step(accepted, services, found.claims, pods, children[1])
         able = [each for each in map(fetches.servable, accepted) if each is not None]
         pools = self._pools.step(adapters, refusals, services, pods, listed)
         rollouts = self._roll_out(able, found.of_specs, services, pools, pods, listed)
         states = self._place(pools.place(able, rollouts), pods, listed)
         self._pools.start_writes(services)
-        self._fetches.start_writes()
+        self.fetches.start_writes()
         entries = self._entries(adapters, refusals, states, rollouts, pools, fetches)
         return self._statuses.update(entries)
 

@@ -18,7 +18,7 @@ from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.clients.metrics.metric_set import families
 from penstock.controller.process.failures import Failures
 from penstock.controller.watching.children import by_service, children_of
-from penstock.core.observed.fetch_totals import FetchTotals
+from penstock.core.observed.fetch_totals import FetchTotals, reports_of
 from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.stored_status import stored_phase, stored_status
 from penstock.core.scaling.attainment import AttainmentWindow, budget_left
@@ -28,8 +28,10 @@ from penstock.core.scaling.signals import GatewayReading, Observation
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import ServiceSpec
 from penstock.observability.metrics import operator as specs
+from penstock.observability.metrics.fetches import MODEL_FETCHES
 from penstock.observability.service_samples import (
     Sample,
+    fetch_samples,
     replica_samples,
     rollout_samples,
     spec_samples,
@@ -121,7 +123,7 @@ class ServiceMetrics(Collector):
             with self._failures.isolate_errors("metrics", *key):
                 own = children_of(services[key], deployments.get(key, []), fetching)[1]
                 history = self._history(key, services[key]["metadata"]["uid"])
-                history.fetches = history.fetches.updated(own)
+                history.fetches = history.fetches.updated(reports_of(own))
 
     def observe_change(self, key: Key, before: Object | None, after: Object) -> None:
         """Count a change of the rollout's phase. before: the service as it was; None if it is new."""
@@ -162,7 +164,7 @@ class ServiceMetrics(Collector):
         found += rollout_samples(spec, status, own_pods, now_s)
         found += replica_samples(spec, own_deployments, own_pods, now_s)
         found += _decision_samples(spec, history)
-        found += _fetch_samples(history.fetches)
+        found += fetch_samples(history.fetches, MODEL_FETCHES)
         if spec.scaling.objectives is not None:
             found += _attainment_samples(history.window, spec.scaling.objectives)
         return found
@@ -192,17 +194,6 @@ def _decision_samples(spec: ServiceSpec, history: _History) -> Iterator[Sample]:
     yield Sample(specs.BLIND, decision.is_blind)
     yield Sample(specs.AT_MAXIMUM, is_at_maximum(spec, decision))
     yield Sample(specs.UNREADABLE_ENGINES, history.num_unreadable)
-
-
-def _fetch_samples(totals: FetchTotals) -> Iterator[Sample]:
-    """Samples of fetches; none before the first one has ended."""
-    if not totals.by_reason:
-        return
-    for reason, count in totals.by_reason.items():
-        yield Sample(specs.FETCHES, count, (reason,))
-    yield Sample(specs.FETCHED_BYTES, totals.downloaded_bytes)
-    yield Sample(specs.FETCH_S, totals.seconds)
-    yield Sample(specs.FETCH_CACHE_HITS, totals.num_cache_hits)
 
 
 def is_at_maximum(spec: ServiceSpec, decision: Decision) -> bool:

@@ -1,7 +1,7 @@
-"""Counts of the fetches of models by a service's pods, for its metrics."""
+"""Counts of the fetches of a service's models, or of its adapters, for its metrics."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.observed.fetches import FetchReport
@@ -10,6 +10,9 @@ from penstock.core.observed.pods import ObservedPod
 FETCHED, OTHER = "Fetched", "Other"
 # Reasons of failures are written by containers. Those that are no word, or beyond this number, are one.
 REASON, MAX_REASONS = re.compile(r"[A-Za-z]{1,40}"), 50
+
+
+PodReport = tuple[str, FetchReport]  # with the uid of the pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +29,9 @@ class FetchTotals:
     num_cache_hits: int = 0
     seen: frozenset[tuple[str, str, str]] = frozenset()
 
-    def updated(self, pods: Iterable[ObservedPod]) -> "FetchTotals":
-        """Add the fetches that ended since the last update."""
-        runs = {
-            (pod.uid, report.container, report.ended_at): report
-            for pod in pods
-            if pod.fetches is not None
-            for report in pod.fetches.reports
-        }
+    def updated(self, reports: Iterable[PodReport]) -> "FetchTotals":
+        """Add the fetches that ended since the last update. reports: of all present pods."""
+        runs = {(uid, each.container, each.ended_at): each for uid, each in reports}
         new = [report for run, report in runs.items() if run not in self.seen]
         by_reason = dict(self.by_reason)
         for report in new:
@@ -46,6 +44,13 @@ class FetchTotals:
             self.num_cache_hits + sum(report.num_cache_hits for report in new),
             frozenset(runs),
         )
+
+
+def reports_of(pods: Iterable[ObservedPod]) -> Iterator[PodReport]:
+    """The reports of the containers that have fetched models for these pods."""
+    for pod in pods:
+        for report in pod.fetches.reports if pod.fetches else ():
+            yield pod.uid, report
 
 
 def _reason(report: FetchReport, known: Mapping[str, int]) -> str:

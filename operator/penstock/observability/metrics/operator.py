@@ -1,6 +1,7 @@
 """The metrics of the operator. Only the leading replica has series with the label `service`."""
 
 from penstock.observability.metrics import operator_labels as label
+from penstock.observability.metrics.fetches import MODEL_FETCHES
 from penstock.observability.metrics.operator_adapters import OF_ADAPTERS
 from penstock.observability.metrics.specs import (
     CALL_S,
@@ -245,21 +246,6 @@ CANARY_GATE = service_gauge(
     label.GATE_STATE,
 )
 
-FETCHES = service_counter(
-    "penstock_operator_model_fetches_total",
-    "Fetches of models by pods that ended: Fetched, or the reason of the failure.",
-    label.FETCH_REASON,
-)
-FETCHED_BYTES = service_counter(
-    "penstock_operator_model_fetch_downloaded_bytes_total", "Bytes of models that pods downloaded."
-)
-FETCH_S = service_counter(
-    "penstock_operator_model_fetch_seconds_total", "Time that fetches of models took, in seconds."
-)
-FETCH_CACHE_HITS = service_counter(
-    "penstock_operator_model_fetch_cached_files_total",
-    "Files of models that pods found in a cache.",
-)
 
 SERVICES: tuple[MetricSpec, ...] = (
     SERVICE_INFO, SPEC_GENERATION, CONDITION_STATUS, DESIRED_REPLICAS, PROVISIONED_REPLICAS,
@@ -268,7 +254,7 @@ SERVICES: tuple[MetricSpec, ...] = (
     UNREADABLE_ENGINES, OBJECTIVE_S, OBJECTIVE_TARGET, ATTAINMENT, ERROR_BUDGET_LEFT,
     ROLLOUT_PHASE, ROLLOUT_PHASE_START, ROLLOUT_DEADLINE, ROLLOUT_TRANSITIONS, TRAFFIC_WEIGHT,
     CANARY_E_VALUE, CANARY_EFFECT, CANARY_EFFECT_BOUND, CANARY_SAMPLES, CANARY_GATE,
-    FETCHES, FETCHED_BYTES, FETCH_S, FETCH_CACHE_HITS,
+    *MODEL_FETCHES,
 )  # fmt: skip
 
 METRICS: tuple[MetricSpec, ...] = PROCESS + SERVICES + OF_ADAPTERS

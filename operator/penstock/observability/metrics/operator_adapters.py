@@ -5,6 +5,7 @@ such series for the adapters in use.
 """
 
 from penstock.observability.metrics import operator_labels as label
+from penstock.observability.metrics.fetches import ADAPTER_FETCHES
 from penstock.observability.metrics.specs import MetricSpec, service_counter, service_gauge
 
 ADAPTERS = service_gauge("penstock_operator_adapters", "LoraAdapters that the service takes.")
@@ -70,7 +71,7 @@ ADAPTER_CANARY_SAMPLES = service_gauge(
 )
 
 OF_ADAPTERS: tuple[MetricSpec, ...] = (
-    ADAPTERS, COPIES_WANTED, COPIES_LOADED, SLOTS, FAILING, LOADS, UNLOADS, ADAPTER_ROLLOUT_PHASE,
-    ADAPTER_ROLLOUT_DEADLINE, ADAPTER_CANARY_WEIGHT, ADAPTER_CANARY_E_VALUE, ADAPTER_CANARY_EFFECT,
-    ADAPTER_CANARY_SAMPLES,
+    *ADAPTER_FETCHES, ADAPTERS, COPIES_WANTED, COPIES_LOADED, SLOTS, FAILING, LOADS, UNLOADS,
+    ADAPTER_ROLLOUT_PHASE, ADAPTER_ROLLOUT_DEADLINE, ADAPTER_CANARY_WEIGHT, ADAPTER_CANARY_E_VALUE,
+    ADAPTER_CANARY_EFFECT, ADAPTER_CANARY_SAMPLES,
 )  # fmt: skip
