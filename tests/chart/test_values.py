@@ -28,6 +28,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"operator": {"allowedHostPaths": ["/a/../b"]}},
         "operator.allowedHostPaths.0: must not contain '..'",
     ),
+    ({"nodeCache": {"path": "/"}}, "nodeCache.path: String should match pattern"),
+    ({"nodeCache": {"path": "/var/lib/"}}, "nodeCache.path: String should match pattern"),
+    ({"nodeCache": {"path": "/var/../etc"}}, "nodeCache.path: must not contain '.' or '..'"),
+    ({"nodeCache": {"sizeLimit": "0Gi"}}, "nodeCache.sizeLimit: String should match pattern"),
+    ({"nodeCache": {"sizeLimit": "1.5Gi"}}, "nodeCache.sizeLimit: String should match pattern"),
+    ({"nodeCache": {"sizeLimit": 5}}, "nodeCache.sizeLimit: Input should be a valid string"),
+    ({"nodeCache": {"allowedSources": ["Qwen"]}}, "nodeCache.allowedSources.0: String should match"),
+    ({"nodeCache": {"allowedSources": ["file:///"]}}, "nodeCache.allowedSources.0: String should"),
+    ({"nodeCache": {"allowedSources": ["hf://a/b@main"]}}, "nodeCache.allowedSources.0: String"),
+    ({"nodeCache": {"podLabels": {"app.kubernetes.io/name": "x"}}}, "nodeCache.podLabels: "),
+    ({"networkPolicy": {"sourcePorts": []}}, "networkPolicy.sourcePorts: List should have"),
     ({"operator": {"allowedHostPaths": ["/a/.."]}}, "operator.allowedHostPaths.0: must not contain"),
     (
         {

@@ -20,6 +20,12 @@ PODS: dict[str, Any] = {
     "terminationGracePeriodSeconds": 120,
 }
 
+# Values of the cache of nodes that other pods have too.
+NODE_CACHE_VALUES = (
+    "podLabels", "podAnnotations", "nodeSelector", "tolerations", "affinity", "priorityClassName",
+    "resources",
+)  # fmt: skip
+
 EXPOSED = {
     "type": "LoadBalancer",
     "externalTrafficPolicy": "Local",
@@ -78,6 +84,33 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     "models_on_nodes": {"operator": {"allowedHostPaths": ["/models", "/mnt/a-b_c+d@e%f:g=h,i"]}},
     "source_mirror": {
         "operator": {"sourceVariables": ["HF_ENDPOINT=https://hub.example.com", "NO_PROXY=.svc,10.0.0.0/8"]}
+    },
+    "node_cache": {
+        "nodeCache": {"enabled": True, "allowedSources": ["hf://Qwen/"]},
+    },
+    "node_cache_whole": {
+        "nodeCache": {
+            "enabled": True,
+            "path": "/mnt/ssd_1/models",
+            "sizeLimit": "500Gi",
+            "allowedSources": ["hf://", "oci://registry.example:5000/models"],
+            "credentialsSecret": "hub",
+            "extraArgs": ["--deadline-seconds=7200"],
+            **{name: PODS[name] for name in NODE_CACHE_VALUES},
+        },
+        "operator": {
+            "sourceVariables": ["HF_ENDPOINT=https://hub.example.com/$(X)?a=b", "NO_PROXY=.svc"],
+            "engineImage": "engines:v2",
+        },
+        "imagePullSecrets": [{"name": "registry"}],
+        "networkPolicy": {"sourcePorts": [443, 3128]},
+    },
+    "node_cache_policies": {
+        "nodeCache": {"enabled": True, "allowedSources": ["s3://models"], "sizeLimit": "2Ti"},
+        "networkPolicy": {
+            "dnsTo": [{"namespaceSelector": {}}],
+            "extraEgress": [{"ports": [{"port": 4318, "protocol": "TCP"}]}],
+        },
     },
     "service_accounts": {
         "operator": {"allowedServiceAccounts": ["reader", "team-a/model-reader"]},

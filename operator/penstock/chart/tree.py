@@ -13,6 +13,8 @@ Tree = Any
 
 ITEM = "."
 
+# Units of sizes, in bytes.
+BYTE_UNITS = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 # Patterns of a URL up to its path, and of a port at its end, for both renderers.
 AUTHORITY, PORT = "^(https?://)?[^/?#]*", ":[0-9]+$"
 
@@ -65,6 +67,27 @@ class PortOf:
 
 
 @dataclass(frozen=True, slots=True)
+class BytesOf:
+    """The bytes of the quantity at a path, a whole number of one of BYTE_UNITS. It is a part of a Text."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class VariableName:
+    """The name in the text NAME=VALUE at a path."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class VariableValue:
+    """The value in the text NAME=VALUE at a path, for a field in which Kubernetes expands $(NAME)."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseNamespace:
     """The namespace that Penstock is installed in."""
 
@@ -88,7 +111,7 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A string of several parts: strings, Value, Json, Required, ReleaseNamespace, or If of these."""
+    """A string of several parts: strings, Value, Json, BytesOf, Required, ReleaseNamespace, or If of them."""
 
     parts: tuple[Tree, ...]
 
@@ -99,10 +122,14 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class ForEach:
-    """Part of a list: `item` for each item of the list at a path."""
+    """Part of a list: `item` for each item of the list at a path.
+
+    required: the error if the list is empty; empty: it may be.
+    """
 
     path: str
     item: Tree
+    required: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,10 @@ def test_both_renderers_agree(rendered: Callable[..., list[Any]], values: dict[s
             ["networkPolicy.enginesFrom must name Prometheus, which monitoring.podMonitor lets connect to "
              "engines; or set networkPolicy.engines to false"],
         ),
+        (
+            {"nodeCache": {"enabled": True}},
+            ["nodeCache.allowedSources must name what nodes may fetch, such as hf://Qwen/"],
+        ),
         ({"image": {"repository": ""}}, ["image.repository must be set, such as registry.example/penstock"]),
     ],
 )  # fmt: skip

@@ -19,7 +19,7 @@ from penstock.clients.kubernetes.resources import (
 )
 from penstock.controller.names.model_names import ModelNames
 from penstock.controller.services.reconciler import Reconciler
-from penstock.core.manifests.allowed_pods import PodLimits
+from penstock.core.manifests.allowed_pods import NODE_CACHE_REFUSED, PodLimits
 from penstock.core.spec.template_limits import ACCOUNT_REFUSED, template_violation
 from penstock.errors import Rejected
 
@@ -53,8 +53,9 @@ async def policy(kube, namespace):
     """Function that installs the chart's policy for the namespace, and removes it after the test."""
     made = []
 
-    async def install(**operator):
+    async def install(node_cache=None, **operator):
         values = {"image": {"repository": "x"}, "watchNamespace": namespace, "operator": operator}
+        values["nodeCache"] = node_cache or {}
         for manifest in install_manifests(values, namespace):
             if manifest["kind"].startswith("Validating"):
                 made.append(manifest)
@@ -125,6 +126,24 @@ async def test_the_policy_refuses_folders_of_nodes_that_are_not_allowed(kube, na
         assert await refusal(kube, with_sources(namespace, f"file:///{path}")) == said
 
 
+@pytest.mark.parametrize("is_enabled", [False, True])
+async def test_the_policy_knows_whether_nodes_have_a_cache(kube, namespace, policy, is_enabled):
+    await policy({"enabled": is_enabled, "allowedSources": ["hf://org/"]})
+    body = service(namespace, uri="hf://org/model")
+    for cache, is_refused in (
+        ({"claimName": "cache"}, False),
+        ({"claimName": "cache", "type": "Claim"}, False),
+        ({"type": "Node"}, not is_enabled),
+    ):
+        body["spec"]["model"]["cache"] = cache
+        assert (NODE_CACHE_REFUSED in (await refusal(kube, body) or "")) == is_refused
+    body["spec"]["model"]["cache"] = {"claimName": "cache"}
+    writable = {"name": "model-cache", "mountPath": "/x"}
+    engine = {"name": "engine", "volumeMounts": [writable]}
+    body["spec"]["template"] = {"spec": {"containers": [engine]}}
+    assert "must set readOnly to true" in await refusal(kube, body)
+
+
 def with_sources(namespace, uri):
     """A service whose engines load adapters from a claim and from this source."""
     body = service(namespace)
@@ -184,6 +203,11 @@ async def test_other_namespaces_have_no_policy(kube, namespace, new_namespace, p
     [
         ({"template": NETWORK}, "TemplateNotAllowed", SENTENCE),
         ({"model": {"uri": "file:///etc"}}, "HostPathNotAllowed", "--allowed-host-path"),
+        (
+            {"model": {"uri": "hf://a/b", "cache": {"type": "Node"}}},
+            "NodeCacheNotEnabled",
+            "spec.model.cache.claimName instead",
+        ),
     ],
 )
 async def test_without_the_policy_it_is_a_condition(stand, spec, reason, words):
@@ -197,7 +221,8 @@ async def test_without_the_policy_it_is_a_condition(stand, spec, reason, words):
     assert await stand.pods() == []
     assert (await stand.kube.list(CONTROLLER_REVISIONS, stand.namespace))[0] == []
 
-    stand.reconciler = reconciler(stand, PodLimits(True, ("/etc",)))
+    limits = PodLimits(True, ("/etc",), node_cache_path="/var/lib/penstock/models")
+    stand.reconciler = reconciler(stand, limits)
     await stand.step()
     assert await stand.condition("SpecValid") == ("True", "Valid")
 

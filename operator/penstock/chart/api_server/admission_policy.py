@@ -7,7 +7,8 @@ from penstock.api.inferenceservice.kind import PLURAL
 from penstock.chart.api_server.limits_cel import field_lists, list_variables, validations
 from penstock.chart.names import OPERATOR, labels
 from penstock.chart.tree import ABSENT, If, Json, ReleaseNamespace, Text, Tree, Value
-from penstock.core.spec.service import GROUP, Object
+from penstock.core.manifests.allowed_pods import NODE_CACHE_REFUSED
+from penstock.core.spec.service import GROUP, NODE_CACHE, Object
 from penstock.core.spec.template_limits import (
     ACCOUNT,
     ACCOUNT_REFUSED,
@@ -21,13 +22,15 @@ _POD_FIELDS = field_lists(POD, "pod_fields")
 _API_VERSION = "admissionregistration.k8s.io/v1"
 _DRAFT = ".spec.?engine.?speculative.?model.?uri.orValue('')"
 _SOURCES = ".spec.?engine.?lora.?sources.orValue([])"
+_CACHE_TYPE = ".spec.model.?cache.?type.orValue('')"
 # An update that changes none of these is not checked: the service may be older than the policy.
 _IS_CHANGED = (
     "oldObject == null "
     "|| object.spec.?template.orValue({}) != oldObject.spec.?template.orValue({}) "
     "|| object.spec.model.uri != oldObject.spec.model.uri "
     f"|| object{_DRAFT} != oldObject{_DRAFT} "
-    f"|| object{_SOURCES} != oldObject{_SOURCES}"
+    f"|| object{_SOURCES} != oldObject{_SOURCES} "
+    f"|| object{_CACHE_TYPE} != oldObject{_CACHE_TYPE}"
 )
 # CEL calls on a path that drop empty and `.` parts and end it with a slash, so that each prefix is a folder.
 _NORMALIZED = "split('/').filter(part, !(part in ['', '.'])).map(part, '/' + part).join('') + '/'"
@@ -71,6 +74,10 @@ def admission_policy() -> list[Tree]:
                     "expression": "variables.folders.all(folder, "
                     f"variables.allowed.exists(each, folder.startsWith(each.{_NORMALIZED})))",
                     "messageExpression": _HOST_PATH_MESSAGE,
+                },
+                {
+                    "expression": f"object{_CACHE_TYPE} != '{NODE_CACHE}' || variables.nodeCache",
+                    "message": NODE_CACHE_REFUSED,
                 },
                 *validations(POD, "variables.pod", POD_PATH, _POD_FIELDS),
                 *validations(ANNOTATIONS, "variables.annotations", ANNOTATIONS_PATH, {}),
@@ -117,5 +124,6 @@ def _variables() -> list[Object]:
         },
         *list_variables(_POD_FIELDS),
         {"name": "allowed", "expression": Text.of(Json("operator.allowedHostPaths"))},
+        {"name": "nodeCache", "expression": Text.of(Json("nodeCache.enabled"))},
         {"name": "accounts", "expression": Text.of(Json("operator.allowedServiceAccounts"))},
     ]

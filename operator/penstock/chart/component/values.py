@@ -25,6 +25,18 @@ def _check_labels(labels: dict[str, str]) -> dict[str, str]:
     return labels
 
 
+PodLabels = Annotated[
+    dict[str, str],
+    Field(
+        json_schema_extra={
+            "patternProperties": {f"^{re.escape(name)}$": False for name in _RESERVED_LABELS}
+        }
+    ),
+    AfterValidator(_check_labels),
+]
+PriorityClassName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
+
+
 def _check_unreserved(reserved: tuple[str, ...], key: str) -> Callable[[AnyObject], AnyObject]:
     """Validator of a list's item, such as a volume: its name, in field `key`, must not be reserved."""
 
@@ -141,12 +153,7 @@ class Component(ValuesModel):
     """Further volumes of the pod, as in a pod."""
     extra_volume_mounts: list[ExtraMount] = Field(default=[])
     """Mounts of extraVolumes in the container."""
-    pod_labels: Annotated[dict[str, str], AfterValidator(_check_labels)] = Field(
-        default={},
-        json_schema_extra={
-            "patternProperties": {f"^{re.escape(name)}$": False for name in _RESERVED_LABELS}
-        },
-    )
+    pod_labels: PodLabels = Field(default={})
     """Further labels of pods."""
     pod_annotations: dict[str, str] = Field(default={})
     """Annotations of pods."""
@@ -157,6 +164,6 @@ class Component(ValuesModel):
     affinity: AnyObject = Field(default={})
     """Affinity of pods."""
     topology_spread: TopologySpread = TopologySpread()
-    priority_class_name: str = Field(default="", pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")
+    priority_class_name: PriorityClassName = ""
     """PriorityClass of pods."""
     service_account: ServiceAccount = ServiceAccount()

@@ -6,6 +6,7 @@ import yaml
 
 from penstock.chart.connections.matrix import DESTINATIONS, EGRESS_RESTRICTED, SOURCES, Connection
 from penstock.chart.connections.variants import VARIANTS, engine_egress_policy
+from penstock.chart.network.values import NetworkPolicy
 
 _INTRODUCTION = """\
 # Connections
@@ -37,6 +38,15 @@ _NOTES = """\
 The values are below `networkPolicy`.
 """
 
+_SOURCE_PORTS = ", ".join(map(str, NetworkPolicy().source_ports))
+_NODE_CACHE = f"""
+## The cache of nodes
+
+With `nodeCache.enabled`, the pods of the cache connect to DNS servers, and to any address at the ports in
+`networkPolicy.sourcePorts` (default {_SOURCE_PORTS}): to sources of models, or to the mirror or proxy in
+`operator.sourceVariables`. Nothing may connect to these pods. Pods of their node ask them over a UNIX
+socket in the folder that both mount, which policies do not restrict.
+"""
 _ENGINES = """
 ## A policy for what engines connect to
 
@@ -67,7 +77,8 @@ def page() -> str:
             "",
             _NOTES,
             *_table(["value", "allows too", "denies too"], changes),
-            _ENGINES,
+            _NODE_CACHE,
+            _ENGINES.lstrip(),
             f"```yaml\n{policy}```\n",
         ]
     )

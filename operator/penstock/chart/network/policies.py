@@ -1,13 +1,13 @@
 """NetworkPolicies of operator and gateway, which deny what they do not list."""
 
-from penstock.chart.names import GATEWAY, OPERATOR, OPERATOR_PORT, labels, selector
+from penstock.chart.names import GATEWAY, NODE_CACHE, OPERATOR, OPERATOR_PORT, labels, selector
 from penstock.chart.tree import ITEM, ForEach, If, PortOf, ReleaseNamespace, Tree, Value, optional
 from penstock.core.manifests.network import role_labels
 from penstock.core.spec.service import ENGINE_PORT, SERVE, Object
 
 
 def network_policies() -> list[Tree]:
-    """The policies of operator and gateway. Probes come from the node, which policies do not restrict."""
+    """The policies of all components. Probes come from the node, which policies do not restrict."""
     clients = {
         "ports": [_port(Value("gateway.port"))],
         "from": optional("networkPolicy.gatewayFrom"),
@@ -17,8 +17,26 @@ def network_policies() -> list[Tree]:
         _egress(OPERATOR, _operator_egress()),
         _ingress(GATEWAY, [clients, _management(Value("gateway.managementPort"))]),
         _egress(GATEWAY, _gateway_egress()),
+        If("nodeCache.enabled", _ingress(NODE_CACHE, [])),
+        If("nodeCache.enabled", _node_cache_egress()),
     ]
     return [If("networkPolicy.enabled", policy) for policy in policies]
+
+
+def _node_cache_egress() -> Object:
+    """The policy for connections that the cache of nodes makes: pods ask it over a socket in its folder."""
+    sources = {"ports": [ForEach("networkPolicy.sourcePorts", _port(Value(ITEM)))]}
+    rules = [_dns(), sources, ForEach("networkPolicy.extraEgress", Value(ITEM))]
+    return _policy(f"{NODE_CACHE}-egress", NODE_CACHE, {"policyTypes": ["Egress"], "egress": rules})
+
+
+def _dns() -> Object:
+    """The egress rule for DNS servers."""
+    ports = [
+        ForEach("networkPolicy.dnsPorts", {"port": Value(ITEM), "protocol": protocol})
+        for protocol in ("UDP", "TCP")
+    ]
+    return {"ports": ports, "to": optional("networkPolicy.dnsTo")}
 
 
 def _operator_egress() -> list[Tree]:
@@ -75,12 +93,8 @@ def _egress(name: str, rules: list[Tree]) -> Object:
         "podSelector": {"matchLabels": role_labels(SERVE)},
         "namespaceSelector": namespaces,
     }
-    dns = [
-        ForEach("networkPolicy.dnsPorts", {"port": Value(ITEM), "protocol": protocol})
-        for protocol in ("UDP", "TCP")
-    ]
     every = [
-        {"ports": dns, "to": optional("networkPolicy.dnsTo")},
+        _dns(),
         {
             "ports": [ForEach("networkPolicy.apiServerPorts", _port(Value(ITEM)))],
             "to": optional("networkPolicy.apiServerTo"),

@@ -22,10 +22,12 @@ PROMETHEUS_MISSING = (
 
 
 class NetworkPolicy(ValuesModel):
-    """NetworkPolicies of operator, gateway and engines: connections that they do not need are denied."""
+    """NetworkPolicies of operator, gateway, engines and the cache of nodes: connections that they do not need
+    are denied."""
 
     enabled: bool = True
-    """Restrict the connections of operator and gateway, and with `engines` those of engines."""
+    """Restrict the connections of operator, gateway and the cache of nodes, and with `engines` those of
+    engines."""
     engines: bool = True
     """Have the operator keep a NetworkPolicy in each namespace with services: only gateways, the operator,
     evaluation Jobs of canaries and enginesFrom may connect to engines, which authenticate nobody. Needs
@@ -55,5 +57,8 @@ class NetworkPolicy(ValuesModel):
     address translation."""
     collector_ports: list[Port] = Field(default=[443, 4318], min_length=1)
     """Further ports of the collector in tracing.endpoint, such as that after address translation."""
+    source_ports: list[Port] = Field(default=[443], min_length=1)
+    """Ports at which the cache of nodes connects to sources of models, at any address: of hubs, stores and
+    registries, and of a mirror or proxy in operator.sourceVariables."""
     extra_egress: list[AnyObject] = Field(default=[])
-    """Further egress rules of operator and gateway."""
+    """Further egress rules of operator, gateway and the cache of nodes."""

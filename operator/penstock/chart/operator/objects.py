@@ -37,6 +37,7 @@ def operator() -> list[Tree]:
                 Text.of("--allowed-service-account=", Value(ITEM)),
             ),
             ForEach("operator.sourceVariables", Text.of("--source-variable=", Value(ITEM))),
+            If("nodeCache.enabled", Text.of("--node-cache-path=", Value("nodeCache.path"))),
             If("networkPolicy.enabled", If("networkPolicy.engines", _ENGINES_FROM)),
             flag("--prometheus-url=", "operator.prometheus.url"),
             flag("--prometheus-token-file=", "operator.prometheus.tokenFile"),

@@ -85,7 +85,8 @@ class Operator(Component):
     termination_grace_period_seconds: int = Field(default=10, ge=1)
     """Time for the pod to end after SIGTERM, in seconds."""
     engine_image: str = ""
-    """Image of engine pods. Empty: REPOSITORY-engine:TAG with the repository and tag of `image`."""
+    """Image of engine pods and of the cache of nodes. Empty: REPOSITORY-engine:TAG with the repository and
+    tag of `image`."""
     metrics_hosts: list[str] = Field(default=[])
     """HOST or HOST:PORT of each Prometheus that canaries' metric queries may use."""
     allow_unrestricted_templates: bool = False
@@ -97,6 +98,6 @@ class Operator(Component):
     """Service accounts that spec.template of services may name, each as NAME (in any namespace) or
     NAMESPACE/NAME, such as team-a/model-reader. Their tokens are not mounted."""
     source_variables: list[SourceVariable] = Field(default=[])
-    """Variables of all containers that fetch models, as NAME=VALUE, such as HF_ENDPOINT=URL for a mirror of
-    the hub. Put credentials into Secrets that services name."""
+    """Variables of all containers that fetch models, and of the cache of nodes, as NAME=VALUE, such as
+    HF_ENDPOINT=URL for a mirror of the hub. Put credentials into Secrets that services name."""
     prometheus: Prometheus = Prometheus()

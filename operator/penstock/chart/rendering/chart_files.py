@@ -25,6 +25,13 @@ From this machine:
   kubectl -n {{{{ .Release.Namespace }}}} port-forward service/{GATEWAY} 8080:80
   curl http://localhost:8080/v1/models
 The gateway authenticates nobody: put a proxy that does so in front of it before others can reach it.
+{{{{- if .Values.nodeCache.enabled }}}}
+
+Each node keeps fetched models in {{{{ .Values.nodeCache.path }}}}, for services whose
+spec.model.cache.type is Node. Namespaces with the pod security level baseline or restricted refuse
+the pods of the cache, and those of these services:
+  kubectl label namespace {{{{ .Release.Namespace }}}} pod-security.kubernetes.io/enforce=privileged
+{{{{- end }}}}
 
 Next: describe a model as an InferenceService.
 {{{{- with .Values.watchNamespace }}}} Only the namespace {{{{ . }}}} is watched.{{{{ end }}}}

@@ -11,8 +11,10 @@ from typing import Any
 from penstock.chart.tree import (
     ABSENT,
     AUTHORITY,
+    BYTE_UNITS,
     ITEM,
     PORT,
+    BytesOf,
     Compared,
     FileName,
     FileText,
@@ -28,6 +30,8 @@ from penstock.chart.tree import (
     Text,
     Tree,
     Value,
+    VariableName,
+    VariableValue,
 )
 
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")
@@ -107,8 +111,11 @@ def _entry(key: Tree, node: Tree, indent: int) -> Iterator[str]:
 def _item(node: Tree, indent: int) -> Iterator[str]:
     """The lines of one item of a list."""
     match node:
-        case ForEach(path, item):
-            yield f"{{{{- range {_reference(path)} }}}}"
+        case ForEach(path, item, required):
+            items = _reference(path)
+            if required:  # `required` refuses only null and ""
+                items = f'(required {json.dumps(required)} (default "" {items}))'
+            yield f"{{{{- range {items} }}}}"
             yield from _item(item, indent)
             yield END
         case If(path, then, otherwise) if not _is_inline(node):
@@ -160,7 +167,9 @@ def _inline(node: Tree) -> str:
             port = f'(regexFind {json.dumps(PORT)} {authority} | trimPrefix ":")'
             without = f'(ternary "443" "80" (hasPrefix "https:" {url}))'
             return f"{{{{ default {without} {port} }}}}"
-        case Text() | Required() | ReleaseNamespace() | FileName():
+        case (
+            Text() | Required() | ReleaseNamespace() | FileName() | VariableName() | VariableValue()
+        ):
             return f"{{{{ toJson {_expression(node)} }}}}"
         case _:
             return _scalar(node)
@@ -186,6 +195,15 @@ def _expression(node: Tree) -> str:
             return f"(toJson {_reference(path)})"
         case Required(path, message):
             return f"(required {json.dumps(message)} {_reference(path)})"
+        case BytesOf(path):
+            sizes = " ".join(f'"{unit}" {size}' for unit, size in BYTE_UNITS.items())
+            number = f'(regexFind "^[0-9]+" {_reference(path)})'
+            unit = f'(regexFind "[A-Z]i$" {_reference(path)})'
+            return f"(mul {number} (get (dict {sizes}) {unit}))"
+        case VariableName(path):
+            return f'(index (splitn "=" 2 {_reference(path)}) "_0")'
+        case VariableValue(path):
+            return f'(index (splitn "=" 2 {_reference(path)}) "_1" | replace "$" "$$")'
         case ReleaseNamespace():
             return "$.Release.Namespace"
         case FileName(suffix):

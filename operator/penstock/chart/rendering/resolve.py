@@ -13,9 +13,11 @@ import yaml
 from penstock.chart.tree import (
     ABSENT,
     AUTHORITY,
+    BYTE_UNITS,
     ITEM,
     PORT,
     Absent,
+    BytesOf,
     Compared,
     FileName,
     FileText,
@@ -31,7 +33,10 @@ from penstock.chart.tree import (
     Text,
     Tree,
     Value,
+    VariableName,
+    VariableValue,
 )
+from penstock.core.runtimes.pod_models import as_argument
 
 # The patterns that the template of `penstock.chart.rendering.helm` uses too.
 _AUTHORITY, _PORT = re.compile(AUTHORITY), re.compile(PORT)
@@ -69,6 +74,8 @@ class _Resolver:
     def items(self, nodes: list[Tree]) -> Iterator[Any]:
         for node in nodes:
             if isinstance(node, ForEach):
+                if node.required and not self._value(node.path):
+                    raise MissingValue(node.required)
                 for each in self._value(node.path):
                     yield _Resolver(self._release, each, self._file).resolve(node.item)
             elif isinstance(node, ForEachFile):
@@ -101,8 +108,8 @@ class _Resolver:
                 if required and not found:
                     raise MissingValue(required)
                 return json.dumps(found, separators=(",", ":"), sort_keys=True)
-            case PortOf(path):
-                return port_of(self._value(path))
+            case PortOf(path) | BytesOf(path) | VariableName(path) | VariableValue(path):
+                return _part(node, self._value(path))
             case Required(path, message):
                 if not (found := self._value(path)):
                     raise MissingValue(message)
@@ -126,6 +133,24 @@ class _Resolver:
         for name in path.split("."):
             found = found[name]
         return found
+
+
+def _part(node: PortOf | BytesOf | VariableName | VariableValue, text: str) -> int | str:
+    """What the node says of the text at its path."""
+    match node:
+        case PortOf():
+            return port_of(text)
+        case BytesOf():
+            return bytes_of(text)
+        case VariableName():
+            return text.partition("=")[0]
+        case VariableValue():
+            return as_argument(text.partition("=")[2])
+
+
+def bytes_of(size: str) -> int:
+    """The bytes of a size, as `BytesOf` says."""
+    return int(size[:-2]) * BYTE_UNITS[size[-2:]]
 
 
 def port_of(url: str) -> int:

@@ -10,6 +10,7 @@ from penstock.chart.api_server.api_priority import api_priority
 from penstock.chart.gateway.objects import gateway
 from penstock.chart.monitoring.objects import monitoring
 from penstock.chart.network.policies import network_policies
+from penstock.chart.node_cache.objects import node_cache
 from penstock.chart.operator.objects import operator
 from penstock.chart.tree import If, Tree
 from penstock.core.spec.service import GROUP, Object
@@ -31,6 +32,7 @@ def templates() -> dict[str, list[Tree]]:
         "network-policies": network_policies(),
         "operator": operator(),
         "gateway": gateway(),
+        "node-cache": node_cache(),
         "monitoring": monitoring(),
     }
 

@@ -14,6 +14,7 @@ from penstock.chart.gateway.values import Gateway
 from penstock.chart.monitoring.values import Monitoring
 from penstock.chart.names import MAX_NAMESPACE_LENGTH, NAMESPACE_PATTERN
 from penstock.chart.network.values import NetworkPolicy
+from penstock.chart.node_cache.values import NodeCache
 from penstock.chart.operator.values import Operator
 
 
@@ -31,7 +32,7 @@ class Image(ValuesModel):
     digest: str = Field(default="", pattern=r"^(sha256:[0-9a-f]{64})?$")
     """Digest of the image of operator and gateway; used in place of the tag."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    """When nodes pull the image of operator and gateway."""
+    """When nodes pull the images of operator, gateway and node cache."""
 
 
 class PullSecret(ValuesModel):
@@ -78,7 +79,7 @@ class Values(ValuesModel):
 
     image: Image = Image()
     image_pull_secrets: list[PullSecret] = Field(default=[])
-    """Secrets with which nodes pull the image of operator and gateway."""
+    """Secrets with which nodes pull the images of operator, gateway and node cache."""
     watch_namespace: str = Field(
         default="", pattern=rf"^({NAMESPACE_PATTERN})?$", max_length=MAX_NAMESPACE_LENGTH
     )
@@ -90,6 +91,7 @@ class Values(ValuesModel):
     """Least severe level that operator and gateway log."""
     operator: Operator = Operator()
     gateway: Gateway = Gateway()
+    node_cache: NodeCache = NodeCache()
     network_policy: NetworkPolicy = NetworkPolicy()
     api_priority: ApiPriority = ApiPriority()
     admission_policy: AdmissionPolicy = AdmissionPolicy()

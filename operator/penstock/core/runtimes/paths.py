@@ -9,6 +9,8 @@ CHAT_TEMPLATE_MOUNT = "/chat-template"
 ADAPTERS_MOUNT = "/adapters"
 # Mounts of containers that fetch models. The cache is at the same path in the engine, as links lead there.
 MODEL_CACHE_MOUNT = "/model-cache"
+# Socket of the server that writes the cache of a node. The engine's program names it.
+NODE_CACHE_SOCKET = f"{MODEL_CACHE_MOUNT}/node-cache.sock"
 # The same cache where adapters are fetched and loaded: Penstock's engine loads none outside ADAPTERS_MOUNT.
 ADAPTER_CACHE_MOUNT = f"{ADAPTERS_MOUNT}/cache"
 # Its folder with the adapters that were fetched, each in NAME/REVISION.
