@@ -22,7 +22,7 @@ from penstock.core.spec.adapter_sources import adapter_sources, reads_adapters
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "concepts" / "engine-settings.md"
-LIMITS = PodLimits(allowed_host_paths=("/models",))
+LIMITS = PodLimits(allowed_host_paths=("/models",), node_cache_path="/var/lib/penstock/models")
 METADATA = {
     "namespace": "n",
     "uid": "u",
