@@ -32,6 +32,7 @@ VOLUME_CLAIMS = Resource("v1", "persistentvolumeclaims")
 VOLUMES = Resource("v1", "persistentvolumes", namespaced=False)
 LEASES = Resource("coordination.k8s.io/v1", "leases")
 DEPLOYMENTS = Resource("apps/v1", "deployments")
+DAEMON_SETS = Resource("apps/v1", "daemonsets")
 CONTROLLER_REVISIONS = Resource("apps/v1", "controllerrevisions")
 JOBS = Resource("batch/v1", "jobs")
 DISRUPTION_BUDGETS = Resource("policy/v1", "poddisruptionbudgets")
@@ -69,6 +70,7 @@ KINDS = {
     "PersistentVolumeClaim": VOLUME_CLAIMS,
     "ControllerRevision": CONTROLLER_REVISIONS,
     "Deployment": DEPLOYMENTS,
+    "DaemonSet": DAEMON_SETS,
     "Job": JOBS,
     "PodDisruptionBudget": DISRUPTION_BUDGETS,
     "ClusterRole": CLUSTER_ROLES,
