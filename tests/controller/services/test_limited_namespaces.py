@@ -49,7 +49,7 @@ async def test_the_preflight_has_all_limits_that_a_quota_counts(stand: Any) -> N
     await limit(stand, **{"limits.cpu": "8", "limits.memory": "64Gi"})
     await stand.create(resources=ENGINE)
     await stand.until_phase("Stable")
-    assert (await preflight_resources(stand))["limits"] == {"cpu": "1", "memory": "256Mi"}
+    assert (await preflight_resources(stand))["limits"] == {"cpu": "1", "memory": "1Gi"}
 
 
 async def test_the_preflight_is_as_large_as_an_engine_where_a_smaller_pod_is_forbidden(

@@ -99,7 +99,7 @@ def test_a_larger_check_has_the_cpu_and_the_memory_of_an_engine_but_no_accelerat
     (container,) = usual["spec"]["containers"]
     assert container["resources"] == {
         "requests": {"cpu": "100m", "memory": "256Mi"},
-        "limits": {"cpu": "1", "memory": "256Mi"},
+        "limits": {"cpu": "1", "memory": "1Gi"},
     }
 
 

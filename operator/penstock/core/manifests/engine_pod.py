@@ -31,10 +31,11 @@ TRACING_VARIABLES = {
 }
 
 # The preflight only reads headers: it checks the engine's resources, but does not need them. Both limits are
-# set, as a quota may count them and then refuses pods without.
+# set, as a quota may count them and then refuses pods without. Most checks need less than 256 MiB, that of
+# 262,000 tokens needs 400, and files with which a check would need more than 1 GiB are refused.
 PREFLIGHT_RESOURCES: Object = {
     "requests": {"cpu": "100m", "memory": "256Mi"},
-    "limits": {"cpu": "1", "memory": "256Mi"},
+    "limits": {"cpu": "1", "memory": "1Gi"},
 }
 
 
