@@ -66,7 +66,7 @@ def write_empty_checkpoint(folder: Path, raw: dict[str, Any]) -> None:
     config = ModelConfig.parse(raw, {})
     entries: dict[str, Any] = {}
     end = 0
-    for name, shape in checkpoint_tensors(config, model_parameters(config), ()).items():
+    for name, shape in checkpoint_tensors(config, model_parameters(config), ()):
         start, end = end, end + 2 * torch.Size(shape).numel()
         entries[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [start, end]}
     header = json.dumps(entries).encode()

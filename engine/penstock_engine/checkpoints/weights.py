@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from penstock_engine.checkpoints.gguf.checkpoint import GgufCheckpoint
 from penstock_engine.checkpoints.gguf.file import find_gguf
 from penstock_engine.core.errors import ModelError
-from penstock_engine.files.json_reader import parse_json, read_json_object
+from penstock_engine.files.json_reader import JsonTooLargeError, parse_json, read_json_object
 from penstock_engine.quantization.scheme import Header, Headers, Scheme, Tensors
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ def checkpoint_files(model_dir: Path) -> list[Path]:
     if index_path.is_file():
         try:
             names = sorted(set(read_json_object(index_path)["weight_map"].values()))
+        except JsonTooLargeError as error:
+            raise ModelError("BadWeights", str(error)) from error
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ModelError("BadWeights", f"{INDEX_NAME} cannot be read") from error
     elif any(model_dir.glob("model-*-of-*.safetensors")):
@@ -150,6 +152,8 @@ def read_headers(path: Path) -> dict[str, Header]:
                 raise ModelError("BadWeights", f"{path.name} is not a safetensors file")
             entries = parse_json(file.read(num_header_bytes))
         headers, end = _read_entries(entries)
+    except JsonTooLargeError as error:
+        raise ModelError("BadWeights", f"the header of {path.name} {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, ModelError):
             raise

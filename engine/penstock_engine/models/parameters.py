@@ -50,35 +50,34 @@ def draft_head_parameters(config: ModelConfig, *, has_bias: bool) -> Shapes:
                 yield f"layers.{index}.{name}", shape
 
 
-def checkpoint_tensors(
-    config: ModelConfig, parameters: Shapes, stored: Container[str]
-) -> dict[str, Shape]:
-    """Shapes of the tensors that the parameters are read from, by their names in the checkpoint.
+def checkpoint_tensors(config: ModelConfig, parameters: Shapes, stored: Container[str]) -> Shapes:
+    """Names in the checkpoint and shapes of the tensors that the parameters are read from, one at a time.
+
+    A configuration may ask for any number of experts: who compares it with a checkpoint can end at the first
+    tensor that is not there.
 
     stored: names of the checkpoint's tensors. Packed projections, and the experts of a layer, are one
     tensor if there is one of that name.
     """
     shard = unsharded(config)
-    tensors: dict[str, Shape] = {}
     for name, shape in parameters:
-        tensors |= _sources(config, shard, name, shape, stored)
-    return tensors
+        yield from _sources(config, shard, name, shape, stored)
 
 
 def _sources(
     config: ModelConfig, shard: Shard, name: str, shape: Shape, stored: Container[str]
-) -> dict[str, Shape]:
+) -> Shapes:
     names = config.family.names
     if (whole := renamed(name, names)) in stored:
-        return {whole: shape}
+        yield whole, shape
+        return
     ranges = shard.tensor_shard(name)
     if len(shape) < 3:
-        return _parts(name, shape, ranges, names)
+        yield from _parts(name, shape, ranges, names).items()
+        return
     module, _, leaf = name.rpartition(".")
-    sources: dict[str, Shape] = {}
     for expert in range(shape[0]):
-        sources |= _parts(f"{module}.{expert}.{leaf}.weight", shape[1:], ranges, names)
-    return sources
+        yield from _parts(f"{module}.{expert}.{leaf}.weight", shape[1:], ranges, names).items()
 
 
 def _parts(

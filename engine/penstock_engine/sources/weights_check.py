@@ -5,7 +5,7 @@ A file with the right digest is as the source has it. The source itself may have
 
 from pathlib import Path
 
-from penstock_engine.files.json_reader import parse_json, read_json_object
+from penstock_engine.files.json_reader import JsonTooLargeError, parse_json, read_json_object
 from penstock_engine.sources.errors import FetchError
 
 MAX_HEADER_BYTES = 100_000_000  # that the safetensors library accepts
@@ -15,8 +15,8 @@ GGUF_MAGIC = b"GGUF"
 def check_weights(folder: Path) -> None:
     """Check the weights in a folder. Raises FetchError, OSError.
 
-    Reasons: IncompleteWeights (a file is too short or too long), NotSafetensors, NotGguf, MissingShard,
-    BadIndex.
+    Reasons: IncompleteWeights (a file is too short or too long), HeaderTooLarge, NotSafetensors, NotGguf,
+    MissingShard, BadIndex.
     """
     for path in sorted(folder.glob("*.safetensors")):
         _check_safetensors(path)
@@ -42,6 +42,12 @@ def _check_safetensors(path: Path) -> None:
     try:
         entries = [entry for name, entry in parse_json(header).items() if name != "__metadata__"]
         end = max((int(entry["data_offsets"][1]) for entry in entries), default=0)
+    except JsonTooLargeError as error:
+        raise FetchError(
+            "HeaderTooLarge",
+            f"the header of {path.name} {error}: split the file into several, or upload it again if it is "
+            "damaged",
+        ) from error
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise FetchError(
             "NotSafetensors",
@@ -63,6 +69,8 @@ def _check_index(path: Path) -> None:
     """Raise FetchError if a file that an index names is not beside it."""
     try:
         names = sorted({str(name) for name in read_json_object(path)["weight_map"].values()})
+    except JsonTooLargeError as error:
+        raise FetchError("BadIndex", f"{error}: it is damaged, so upload it again") from error
     except (ValueError, LookupError, AttributeError) as error:
         raise FetchError("BadIndex", f"{path.name} cannot be read: upload it again") from error
     if path.name != "model.safetensors.index.json" and not (path.parent / names[0]).exists():

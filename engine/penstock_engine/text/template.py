@@ -16,6 +16,10 @@ from penstock_engine.text.tokenizer_files import SETTINGS_NAME, read_settings
 # Files of a model with chat templates. transformers reads the one in the settings only if neither exists.
 FILE_NAME, FOLDER_NAME = "chat_template.jinja", "additional_chat_templates"
 
+# Largest template that is compiled, in characters. A hostile one needs 2.9 KB of memory for each of them, and
+# the container of a preflight has 1 GiB. Those of real models have at most some 50,000.
+MAX_TEMPLATE_CHARS = 128 << 10
+
 # Message of jinja2 about a tag that only transformers knows, such as {% generation %}.
 UNKNOWN_TAG = "unknown tag"
 
@@ -42,7 +46,8 @@ def read_template(given: str) -> str:
     text = given
     if "{" not in given:  # a path; a template contains braces
         try:
-            text = Path(given).read_text(encoding="utf-8")
+            with Path(given).open(encoding="utf-8") as file:
+                text = file.read(MAX_TEMPLATE_CHARS + 1)
         except PermissionError:
             raise
         except (OSError, ValueError) as error:
@@ -54,6 +59,11 @@ def read_template(given: str) -> str:
 
 def check_template(text: str, name: str) -> None:
     """Raise ModelError if a template cannot be compiled. name: of the template, for the message."""
+    if len(text) > MAX_TEMPLATE_CHARS:
+        raise ModelError(
+            "BadChatTemplate",
+            f"{name} has more than {MAX_TEMPLATE_CHARS >> 10} KiB, so it is no chat template",
+        )
     try:
         _environment().compile(text)
     except RecursionError as error:
@@ -79,7 +89,8 @@ def _own_templates(place: Path) -> Iterator[tuple[str, str]]:
         return
     files = [place / FILE_NAME, *sorted((place / FOLDER_NAME).glob("*.jinja"))]
     for path in filter(Path.is_file, files):
-        yield path.name, path.read_text(encoding="utf-8", errors="replace")
+        with path.open(encoding="utf-8", errors="replace") as file:
+            yield path.name, file.read(MAX_TEMPLATE_CHARS + 1)
     if any(map(Path.is_file, files)):
         return
     given = read_settings(place / SETTINGS_NAME).get("chat_template")

@@ -4,13 +4,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from penstock_engine.checkpoints.gguf.file import find_gguf, read_gguf
 from penstock_engine.checkpoints.gguf.special_tokens import end_token_ids
 from penstock_engine.checkpoints.gguf.vocabulary import check_vocabulary
 from penstock_engine.core.errors import ModelError
 from penstock_engine.files.json_reader import read_json_object
+from penstock_engine.text.vocabulary import UnreadableTokenizerError, read_vocabulary
 
 TOKENIZER_NAME, SETTINGS_NAME = "tokenizer.json", "tokenizer_config.json"
 SPECIAL_TOKENS_NAME = "special_tokens_map.json"
@@ -45,14 +44,10 @@ def _read(
     path: Path, eos_token: str | None, _mtime_ns: int, _num_bytes: int
 ) -> tuple[int, int | None]:
     """The largest id of the vocabulary without added tokens, and the id of eos_token."""
-    content = path.read_bytes()
     try:
-        tokenizer = Tokenizer.from_buffer(content)
-    except Exception as error:  # tokenizers raises nothing more specific
-        raise ModelError("BadTokenizer", f"{path.name} cannot be read") from error
-    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
-    end = None if eos_token is None else tokenizer.token_to_id(eos_token)
-    return max(vocabulary.values(), default=-1), end
+        return read_vocabulary(path, eos_token)
+    except UnreadableTokenizerError as error:
+        raise ModelError("BadTokenizer", f"{path.name} {error}") from error
 
 
 def _eos_token(folder: Path) -> str | None:

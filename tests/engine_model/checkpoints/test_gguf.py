@@ -1,6 +1,7 @@
 """GGUF files that the gguf library wrote, against transformers on the dequantized weights."""
 
 import json
+import struct
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ from tests.support.engine.families import LLAMA3, Family
 from tests.support.engine.gguf_files import write_gguf
 
 from penstock_engine.checkpoints.gguf.checkpoint import GgufCheckpoint
+from penstock_engine.checkpoints.gguf.file import read_gguf
 from penstock_engine.checkpoints.gguf.reader import CheckedReader
 from penstock_engine.checkpoints.loading import load_weights
 from penstock_engine.checkpoints.weights import open_checkpoints
@@ -223,8 +225,9 @@ def test_arrays_of_numbers_are_read_at_once(tmp_path: Path) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    ours, theirs = CheckedReader(path).fields, GGUFReader(path).fields
-    assert {name: ours[name].contents() for name in arrays} == arrays
+    reader = CheckedReader(path)
+    ours, theirs = reader.fields, GGUFReader(path).fields
+    assert {name: reader.contents_of(ours[name]) for name in arrays} == arrays
     assert [field.offset for field in ours.values()] == [field.offset for field in theirs.values()]
     assert [field.types for field in ours.values()] == [field.types for field in theirs.values()]
     assert len(ours["scores"].parts) == len(ours["last"].parts)
@@ -233,3 +236,42 @@ def test_arrays_of_numbers_are_read_at_once(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_refused(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"config\.json is neither a folder nor a \.gguf file"):
         ModelConfig.load(folder / "config.json")
+
+
+def gguf_header(num_tensors: int, num_fields: int, rest: bytes) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, num_tensors, num_fields) + rest
+
+
+def gguf_array(kind: int, count: int, values: bytes) -> bytes:
+    """The header of a file whose only field is an array."""
+    return gguf_header(0, 1, struct.pack("<Q1sIIQ", 1, b"k", 9, kind, count) + values)
+
+
+# Headers of some MiB, of which the reader would make hundreds.
+HOSTILE_HEADERS = {
+    "numbers": gguf_array(1, 6 << 20, b"\x80" * (6 << 20)),
+    "arrays": gguf_array(9, 700_000, struct.pack("<IQ", 4, 0) * 700_000),
+    "fields": gguf_header(
+        0, 200_000, b"".join(struct.pack("<Q6sIB", 6, b"%06d" % i, 0, 7) for i in range(200_000))
+    ),
+    "tensors": gguf_header(
+        150_000, 0,
+        b"".join(struct.pack("<Q6sIQIQ", 6, b"%06d" % i, 1, 8, 0, 0) for i in range(150_000)) + bytes(64),
+    ),
+    "strings": gguf_array(8, 3_000_000, bytes(8) * 3_000_000),
+    "wide strings": gguf_array(8, 1, struct.pack("<Q", 80 << 20) + b"a" * (80 << 20)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", HOSTILE_HEADERS.values(), ids=HOSTILE_HEADERS)
+def test_a_header_that_needs_too_much_memory_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "made.gguf").write_bytes(content)
+    with pytest.raises(ModelError, match=r"made\.gguf needs more than 256 MiB of memory") as caught:
+        read_gguf(tmp_path / "made.gguf")
+    assert caught.value.reason == "BadWeights"
+
+
+def test_arrays_within_arrays_are_read_in_a_row(tmp_path: Path) -> None:
+    words = [struct.pack("<IQQ1s", 8, 1, 1, word) for word in (b"a", b"b")]
+    (tmp_path / "made.gguf").write_bytes(gguf_array(9, 2, b"".join(words)))
+    assert read_gguf(tmp_path / "made.gguf").metadata["k"] == ["a", "b"]

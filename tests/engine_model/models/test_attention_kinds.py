@@ -71,7 +71,7 @@ def model_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     Tokenizer(models.WordLevel({"a": 0}, "a")).save(str(tmp_path / "tokenizer.json"))
     config = ModelConfig.load(tmp_path)
-    shapes = checkpoint_tensors(config, model_parameters(config), ())
+    shapes = dict(checkpoint_tensors(config, model_parameters(config), ()))
     generator = torch.Generator().manual_seed(7)
     tensors = {name: torch.randn(shape, generator=generator) / 4 for name, shape in shapes.items()}
     save_file(tensors, tmp_path / "model.safetensors")

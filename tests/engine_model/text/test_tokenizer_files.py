@@ -87,6 +87,43 @@ def test_a_file_that_cannot_be_loaded_is_refused(
         Tokenizer(folder)
 
 
+def tokenizer_json(model: str, num_spaces: int = 0) -> str:
+    """A tokenizer.json, of any size by the spaces in it."""
+    return f'{{"version": "1.0", "added_tokens": [], {" " * num_spaces} "model": {model}}}'
+
+
+@pytest.mark.parametrize("num_spaces", [0, 2 << 20], ids=["small", "large"])
+def test_a_large_tokenizer_is_read_as_a_small_one(folder: Path, num_spaces: int) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text()[:-1] + " " * num_spaces + "}")
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
+    assert check_tokenizer(folder, 4) == {3}
+    with pytest.raises(ModelError, match="has token 1, but the model has only 1 tokens"):
+        check_tokenizer(folder, 1)
+    path.write_text(tokenizer_json("{}", num_spaces))
+    with pytest.raises(ModelError, match=r"tokenizer\.json cannot be read"):
+        check_tokenizer(folder, 4)
+
+
+@pytest.mark.parametrize("num_spaces", [0, 2 << 20], ids=["small", "large"])
+def test_a_tokenizer_with_which_the_library_panics_is_refused(
+    folder: Path, num_spaces: int
+) -> None:
+    model = '{"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "a"], ["a", "a"]]}'
+    (folder / "tokenizer.json").write_text(tokenizer_json(model, num_spaces))
+    with pytest.raises(ModelError, match="cannot be read") as caught:
+        check_tokenizer(folder, 4)
+    assert caught.value.reason == "BadTokenizer"
+
+
+def test_a_tokenizer_that_needs_too_much_memory_is_refused(folder: Path) -> None:
+    objects = ",".join(['{"":0}'] * (6 << 20 >> 3))
+    model = f'{{"type": "BPE", "vocab": {{"a": 0}}, "merges": [], "x": [{objects}]}}'
+    (folder / "tokenizer.json").write_text(tokenizer_json(model))
+    with pytest.raises(ModelError, match=r"tokenizer\.json needs more than 640 MiB of memory"):
+        check_tokenizer(folder, 4)
+
+
 def test_templates_in_settings_that_cannot_be_read_are_refused(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text("{")
     with pytest.raises(ModelError, match=r"tokenizer_config\.json cannot be read") as caught:
@@ -107,6 +144,8 @@ TOLD_BY_TRANSFORMERS = "{% generation %}{{ messages[0].content }}{% endgeneratio
             BROKEN,
             r"chat_template\.jinja: line 1: Unexpected end of template",
         ),
+        ("chat_template.jinja", "a" * 200_000, r"chat_template\.jinja has more than 128 KiB"),
+        ("tokenizer_config.json", "a" * 200_000, r"tokenizer_config\.json has more than 128 KiB"),
         ("chat_template.jinja", OUTSIDE_OF_A_LOOP, r"chat_template\.jinja: 'break' outside loop"),
         ("tokenizer_config.json", BROKEN, r"chat_template of tokenizer_config\.json: line 1: Unex"),
         (

@@ -28,7 +28,7 @@ def write_draft_head(folder: Path, hidden_size: int, fc: tuple[int, int]) -> Non
     (folder / "config.json").write_text(json.dumps(config))
     tensors = {"fc.weight": torch.zeros(fc)}
     parameters = draft_head_parameters(ModelConfig.load(folder), has_bias=False)
-    for name, shape in checkpoint_tensors(ModelConfig.load(folder), parameters, ()).items():
+    for name, shape in checkpoint_tensors(ModelConfig.load(folder), parameters, ()):
         tensors.setdefault(name, torch.zeros(shape))
     save_file(tensors, folder / "model.safetensors")
 

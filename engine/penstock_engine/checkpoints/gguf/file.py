@@ -80,24 +80,16 @@ def read_gguf(path: Path) -> GgufFile:
 
 @lru_cache(maxsize=2)
 def _read(path: Path, _mtime_ns: int, _num_bytes: int) -> GgufFile:
-    from penstock_engine.checkpoints.gguf.reader import CheckedReader, can_dequantize
+    from penstock_engine.checkpoints.gguf import reader
 
     try:
-        reader = CheckedReader(path)
-        metadata = {name: field.contents() for name, field in reader.fields.items()}
-        tensors = {
-            tensor.name: GgufTensor(
-                tensor.tensor_type.name,
-                tuple(reversed(tensor.shape.tolist())),
-                tensor.data.shape,
-                tensor.data.dtype.str,
-                int(tensor.data_offset),
-            )
-            for tensor in reader.tensors
-        }
-        unknown = sorted(
-            {t.tensor_type.name for t in reader.tensors if not can_dequantize(t.tensor_type)}
-        )
+        file, unknown = _parse(path)
+    except reader.HeaderTooLargeError as error:
+        raise ModelError(
+            "BadWeights",
+            f"the header of {path.name} needs more than {reader.MAX_HEADER_MEMORY_BYTES >> 20} MiB of memory "
+            "to be read: it is damaged",
+        ) from error
     except READ_ERRORS as error:
         raise ModelError("BadWeights", f"{path.name} is not a complete GGUF file") from error
     if unknown:
@@ -105,9 +97,30 @@ def _read(path: Path, _mtime_ns: int, _num_bytes: int) -> GgufFile:
             "UnsupportedQuantization",
             f"{path.name} has tensors of type {', '.join(unknown)}, which cannot be dequantized",
         )
-    if metadata.get("split.count", 1) not in (0, 1):
+    if file.metadata.get("split.count", 1) not in (0, 1):
         raise ModelError(
             "BadWeights",
-            f"{path.name} is one of {metadata['split.count']} parts: merge them into one file",
+            f"{path.name} is one of {file.metadata['split.count']} parts: merge them into one file",
         )
-    return GgufFile(path, metadata, tensors)
+    return file
+
+
+def _parse(path: Path) -> tuple[GgufFile, list[str]]:
+    """The headers of a file, and the types of its tensors that cannot be dequantized. Raises READ_ERRORS."""
+    from penstock_engine.checkpoints.gguf.reader import CheckedReader, can_dequantize
+
+    reader = CheckedReader(path)
+    metadata = {name: reader.contents_of(field) for name, field in reader.fields.items()}
+    tensors = {
+        tensor.name: GgufTensor(
+            tensor.tensor_type.name,
+            tuple(reversed(tensor.shape.tolist())),
+            tensor.data.shape,
+            tensor.data.dtype.str,
+            int(tensor.data_offset),
+        )
+        for tensor in reader.tensors
+    }
+    types = {tensor.tensor_type for tensor in reader.tensors}
+    unknown = sorted(kind.name for kind in types if not can_dequantize(kind))
+    return GgufFile(path, metadata, tensors), unknown

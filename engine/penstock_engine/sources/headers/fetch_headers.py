@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from penstock_engine.sources.deadline import Deadline
 from penstock_engine.sources.download import Download, write_failed
@@ -111,48 +112,58 @@ def _fetch_texts(
 
 def _write_header(remote: Source, file: SourceFile, folder: Path, deadline: Deadline) -> None:
     """Write a sparse file of the true size with the header of a file. Raises FetchError, OSError."""
-    read = _read_gguf if file.name.endswith(".gguf") else _read_safetensors
-    header = read(remote, file, deadline)
-    with (folder / file.name).open("wb") as sparse:
-        sparse.write(header)
+    write = _write_gguf if file.name.endswith(".gguf") else _write_safetensors
+    with (folder / file.name).open("w+b") as sparse:
+        write(remote, file, sparse, deadline)
         sparse.truncate(file.size_bytes)
 
 
-def _read_safetensors(remote: Source, file: SourceFile, deadline: Deadline) -> bytes:
-    """The header of a safetensors file, with its size before it; the first bytes of any other file."""
-    start = _read(remote, file, 0, FIRST_SAFETENSORS_BYTES, deadline)
-    header_bytes = int.from_bytes(start[:8], "little")
+def _write_safetensors(
+    remote: Source, file: SourceFile, sparse: BinaryIO, deadline: Deadline
+) -> None:
+    """Write the header of a safetensors file, with its size before it; the first bytes of any other file.
+
+    It is not held in memory, as headers of several files are read at the same time.
+    """
+    _copy(remote, file, sparse, 0, FIRST_SAFETENSORS_BYTES, deadline)
+    sparse.seek(0)
+    header_bytes = int.from_bytes(sparse.read(8), "little")
     end = 8 + header_bytes
     if header_bytes > MAX_HEADER_BYTES or end > file.size_bytes:
-        return start  # the check of the weights says what is wrong
-    return (start + _read(remote, file, len(start), end, deadline))[:end]
+        return  # the check of the weights says what is wrong
+    _copy(remote, file, sparse, FIRST_SAFETENSORS_BYTES, end, deadline)
+    sparse.truncate(end)
 
 
-def _read_gguf(remote: Source, file: SourceFile, deadline: Deadline) -> bytes:
-    """The beginning of a GGUF file with its whole header."""
-    data, end = b"", FIRST_GGUF_BYTES
-    while len(data) < file.size_bytes:
-        data += _read(remote, file, len(data), end, deadline)
-        if has_whole_header(data):
+def _write_gguf(remote: Source, file: SourceFile, sparse: BinaryIO, deadline: Deadline) -> None:
+    """Write the beginning of a GGUF file with its whole header."""
+    start, end = 0, FIRST_GGUF_BYTES
+    while start < file.size_bytes:
+        _copy(remote, file, sparse, start, end, deadline)
+        start = end
+        sparse.seek(0)
+        if has_whole_header(sparse.read()):
             break
-        if len(data) >= MAX_HEADER_BYTES:
+        if end >= MAX_HEADER_BYTES:
             raise FetchError(
                 "HeaderTooLarge",
                 f"{file.name} has more than {MAX_HEADER_BYTES // 10**6} MB of metadata: it is damaged, so "
                 "upload it again",
             )
         end = min(end * GROWTH, MAX_HEADER_BYTES)
-    return data
 
 
-def _read(remote: Source, file: SourceFile, start: int, end: int, deadline: Deadline) -> bytes:
-    """A range of a file, whose end may be behind it. Raises FetchError, Cancelled."""
+def _copy(
+    remote: Source, file: SourceFile, sparse: BinaryIO, start: int, end: int, deadline: Deadline
+) -> None:
+    """Copy a range of a file, whose end may be behind it. Raises FetchError, Cancelled, OSError."""
     end = min(end, file.size_bytes)
     if start >= end:
-        return b""
+        return
 
-    def attempt() -> bytes:
+    def attempt() -> None:
+        sparse.seek(start)
         with closing(read_range(remote, file, start, end, deadline)) as chunks:
-            return b"".join(chunks)
+            sparse.writelines(chunks)
 
-    return deadline.retrying(attempt)
+    deadline.retrying(attempt)
