@@ -20,15 +20,16 @@ Scheme = Literal["pvc", "file", "hf", "s3", "gs", "az", "oci", "https"]
 FORMS: dict[str, str] = {
     "pvc": "pvc://CLAIM/PATH",
     "file": "file:///PATH",
-    "hf": "hf://ORG/NAME, hf://ORG/NAME@REVISION or hf://ORG/NAME@REVISION/PATH",
+    "hf": "hf://ORG/NAME@REVISION, hf://ORG/NAME or hf://ORG/NAME@REVISION/PATH",
     "s3": "s3://BUCKET/PATH",
     "gs": "gs://BUCKET/PATH",
     "az": "az://CONTAINER/PATH",
     "oci": "oci://HOST/NAME:TAG or oci://HOST/NAME@sha256:DIGEST",
     "https": "https://HOST/PATH#sha256=DIGEST",
 }
-# Schemes of folders that pods mount; models at all others are fetched.
+# Schemes of folders that pods mount, and of sources that models are fetched from.
 MOUNTED = ("pvc", "file")
+FETCHED = tuple(scheme for scheme in FORMS if scheme not in MOUNTED)
 MAX_URI_LENGTH = 2048  # characters; the longest path of an object has 1024 bytes
 
 CLAIM = r"(?P<host>[a-z0-9]([-a-z0-9.]*[a-z0-9])?)(/(?P<path>.+))?"
@@ -87,8 +88,7 @@ class ModelSource:
 
 def is_fetched(uri: str) -> bool:
     """Whether a model or adapter is fetched; otherwise it is in a folder that pods mount."""
-    scheme = uri.partition("://")[0]
-    return scheme in PATTERNS and scheme not in MOUNTED
+    return uri.partition("://")[0] in FETCHED
 
 
 def parse_model_source(uri: str) -> ModelSource:

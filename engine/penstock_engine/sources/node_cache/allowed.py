@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from penstock_engine.contract.model_source import MOUNTED, PATTERNS, ModelSource
+from penstock_engine.contract.model_source import FETCHED, ModelSource
 
 # Characters that a prefix may have after its scheme: no escapes, revisions, digests or queries.
 PREFIX = re.compile(r"[\w./:\[\]-]*", re.ASCII)
@@ -33,8 +33,8 @@ class AllowedPrefix:
 def parse_allowed(text: str) -> AllowedPrefix:
     """The prefix that a text such as `hf://Qwen` stands for. Raises ValueError with a sentence."""
     scheme, separator, rest = text.partition("://")
-    if not separator or scheme not in PATTERNS or scheme in MOUNTED:
-        fetched = ", ".join(f"{each}://" for each in PATTERNS if each not in MOUNTED)
+    if not separator or scheme not in FETCHED:
+        fetched = ", ".join(f"{each}://" for each in FETCHED)
         raise ValueError(f"{text!r} has to start with one of {fetched}")
     parts = rest.rstrip("/").split("/") if rest.rstrip("/") else []
     host = parts[0] if parts and scheme in WITH_HOST else ""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from penstock.api.schema.defaults import optional
-from penstock.api.schema.model_uri import model_uri
+from penstock.api.schema.model_uri import MAX_URI_LENGTH, MIN_URI_LENGTH, model_uri
 from penstock.api.schema.rules import Model, Obeys, Rule, matches
 from penstock.api.schema.scalars import ENGINE_WORD, MAX_DECIMAL_LENGTH, decimal
 
@@ -27,8 +27,8 @@ class DraftModel(Model):
 
     uri: Annotated[str, model_uri("spec.engine.speculative.model.uri")] = Field(
         description="Location of the draft model, as in spec.model.uri, such as pvc://models/draft.",
-        min_length=8,
-        max_length=512,
+        min_length=MIN_URI_LENGTH,
+        max_length=MAX_URI_LENGTH,
     )
 
 

@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from penstock.api.schema.defaults import core_default, optional
-from penstock.api.schema.model_uri import model_uri
-from penstock.api.schema.names import model_name_at
+from penstock.api.schema.model_uri import FETCHED_FORMS, MAX_URI_LENGTH, MIN_URI_LENGTH, model_uri
+from penstock.api.schema.names import MAX_MODEL_NAME_LENGTH, model_name_at
 from penstock.api.schema.references import ObjectName, SecretRef
 from penstock.api.schema.rules import Model, Rule
 from penstock.api.schema.scalars import Bytes
@@ -58,21 +58,20 @@ class ModelSource(Model):
 
     uri: Annotated[str, model_uri("spec.model.uri")] = Field(
         description=(
-            "Location of the model: hf://ORG/NAME@REVISION, s3://BUCKET/PATH, gs://BUCKET/PATH, "
-            "az://CONTAINER/PATH, oci://HOST/NAME:TAG or https://HOST/PATH#sha256=DIGEST, which pods "
+            f"Location of the model: {FETCHED_FORMS}, which pods "
             "fetch; pvc://CLAIM/PATH in a PersistentVolumeClaim of the same namespace, such as "
             "pvc://models/llama; or file:///PATH on every node, if the operator was started with "
             "--allowed-host-path for it. It must have config.json, safetensors weights and tokenizer.json, "
             "or one GGUF file."
         ),
-        min_length=8,
-        max_length=512,
+        min_length=MIN_URI_LENGTH,
+        max_length=MAX_URI_LENGTH,
     )
     name: Annotated[str | None, model_name_at("spec.model.name")] = optional(
         "Model name that clients send as `model`. Must be unique in the namespace. "
         "Default: metadata.name.",
         min_length=1,
-        max_length=128,
+        max_length=MAX_MODEL_NAME_LENGTH,
     )
     secret_ref: SecretRef | None = optional(
         "Secret with credentials for the sources of the model and of the draft model, mounted where they "

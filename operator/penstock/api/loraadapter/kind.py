@@ -6,8 +6,8 @@ from pydantic import Field
 
 from penstock.api.loraadapter.status import LoraAdapterStatus
 from penstock.api.schema.defaults import operator_default, optional
-from penstock.api.schema.model_uri import model_uri
-from penstock.api.schema.names import SERVICE_NAME, model_name_at
+from penstock.api.schema.model_uri import FETCHED_FORMS, MAX_URI_LENGTH, MIN_URI_LENGTH, model_uri
+from penstock.api.schema.names import MAX_MODEL_NAME_LENGTH, SERVICE_NAME, model_name_at
 from penstock.api.schema.references import SecretRef
 from penstock.api.schema.rules import Model, Obeys, Rule
 from penstock.core.adapters.pool import DEFAULT_BOUNDS
@@ -35,20 +35,19 @@ class AdapterSource(Model):
     uri: Annotated[str, model_uri("spec.model.uri")] = Field(
         description=(
             "Location of the adapter's folder, with adapter_config.json and adapter_model.safetensors: "
-            "hf://ORG/NAME@REVISION, s3://BUCKET/PATH, gs://BUCKET/PATH, az://CONTAINER/PATH, "
-            "oci://HOST/NAME:TAG or https://HOST/PATH#sha256=DIGEST, which the operator fetches once into "
+            f"{FETCHED_FORMS}, which the operator fetches once into "
             "the cache that the service's spec.model.cache names; or pvc://CLAIM/PATH or file:///PATH, such "
             "as pvc://adapters/sql/v3, in the volume of the service's model or in one of the service's "
             "spec.engine.lora.sources. Another URI is another version of the adapter."
         ),
-        min_length=8,
-        max_length=512,
+        min_length=MIN_URI_LENGTH,
+        max_length=MAX_URI_LENGTH,
     )
     name: Annotated[str | None, model_name_at("spec.model.name")] = optional(
         "Model name that clients send as `model`, such as chat-sql. Must be unique in the namespace, "
         "among routes, services and adapters. Default: metadata.name.",
         min_length=1,
-        max_length=128,
+        max_length=MAX_MODEL_NAME_LENGTH,
     )
     secret_ref: SecretRef | None = optional(
         "Secret with credentials for the source of a fetched adapter, mounted only where it is fetched. Its "

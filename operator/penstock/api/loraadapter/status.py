@@ -7,6 +7,7 @@ from pydantic import Field
 from penstock.api.schema.conditions import Condition
 from penstock.api.schema.defaults import optional
 from penstock.api.schema.lists import listed, map_by
+from penstock.api.schema.model_uri import MAX_URI_LENGTH
 from penstock.api.schema.rollout_status import RolloutStatus
 from penstock.api.schema.rules import Model
 from penstock.core.reconcile.adapter_status import MAX_INSTANCES
@@ -39,7 +40,7 @@ class AdapterVersionStatus(Model):
     """Version of the adapter, for `penstock rollout undo`."""
 
     revision: str = Field(description="Hash of the URI.")
-    uri: str = Field(description="Location of the version's folder.", max_length=512)
+    uri: str = Field(description="Location of the version's folder.", max_length=MAX_URI_LENGTH)
     start_time: str = Field(
         description="Time at which the last rollout of the version began.",
         json_schema_extra={"format": "date-time"},
@@ -68,7 +69,7 @@ class AdapterTrafficTarget(Model):
     """Share of a version in the requests for the adapter."""
 
     revision: str = Field(description="Hash of the URI.")
-    uri: str = Field(description="Location of the version's folder.", max_length=512)
+    uri: str = Field(description="Location of the version's folder.", max_length=MAX_URI_LENGTH)
     percent: int = Field(description="Traffic share in percent.", ge=0, le=100)
 
 

@@ -7,7 +7,13 @@ from pydantic import Field
 from penstock.api.schema.conditions import Condition
 from penstock.api.schema.defaults import optional
 from penstock.api.schema.lists import ATOMIC, SET, UNIQUE, listed, map_by, unique_by
-from penstock.api.schema.names import BACKEND_NAME, PART_NAME, SERVICE_NAME, model_name_at
+from penstock.api.schema.names import (
+    BACKEND_NAME,
+    MAX_MODEL_NAME_LENGTH,
+    PART_NAME,
+    SERVICE_NAME,
+    model_name_at,
+)
 from penstock.api.schema.rules import Model, Obeys, Rule, matches
 from penstock.api.schema.scalars import PositiveDuration
 
@@ -175,7 +181,7 @@ class ModelRouteSpec(Model):
             "the same name in the namespace."
         ),
         min_length=1,
-        max_length=128,
+        max_length=MAX_MODEL_NAME_LENGTH,
     )
     rules: Annotated[list[RouteRule], unique_by("name")] = Field(
         description="Rules in order; the first one that matches a request applies.",

@@ -3,20 +3,30 @@
 import re
 
 from penstock.api.schema.rules import Obeys, Rule
-from penstock_engine.contract.model_source import FORMS, MOUNTED, PATTERNS, PINNED_BY_FRAGMENT
+from penstock_engine.contract.model_source import (
+    FETCHED,
+    FORMS,
+    MOUNTED,
+    PATTERNS,
+    PINNED_BY_FRAGMENT,
+)
 
+# Characters of a location. The status of an adapter repeats those of all its versions.
+MIN_URI_LENGTH, MAX_URI_LENGTH = 8, 512
 # The part of a location before the digest of its content, which has neither a query nor spaces.
 PLAIN, PIN = r"[^#?\\\x00-\x20\x7f]+", r"(#sha256=[0-9a-f]{64})?"
 CLAIM_PATTERN = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[^/]+)*$"
+# The first form of each location that is fetched, for descriptions of fields.
+_FIRST_FORMS = [FORMS[scheme].partition(", ")[0].partition(" or ")[0] for scheme in FETCHED]
+FETCHED_FORMS = f"{', '.join(_FIRST_FORMS[:-1])} or {_FIRST_FORMS[-1]}"
 
 
 def model_uri(path: str) -> Obeys:
     """Rules of a field with the location of a model, mounted or fetched. path: of the field in the spec."""
-    fetched = [scheme for scheme in PATTERNS if scheme not in MOUNTED]
     return Obeys(
-        _starts_with(path, (*MOUNTED, *fetched)),
+        _starts_with(path, (*MOUNTED, *FETCHED)),
         _names_claim(path),
-        *(_has_form(path, scheme) for scheme in fetched),
+        *(_has_form(path, scheme) for scheme in FETCHED),
         no_parent_folders(path),
     )
 

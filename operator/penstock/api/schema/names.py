@@ -2,6 +2,7 @@
 
 from penstock.api.schema.rules import Obeys, matches
 
+MAX_MODEL_NAME_LENGTH = 128  # characters of the name that clients send
 _LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 SERVICE_NAME = Obeys(
