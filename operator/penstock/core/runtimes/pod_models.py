@@ -33,7 +33,7 @@ FETCHED_SCHEMES = tuple(scheme for scheme in FORMS if scheme not in MOUNTED)
 # Variables that an operator may give to all containers that fetch. None is a secret: pods show their values.
 SOURCE_VARIABLES = (
     "HF_ENDPOINT", "HF_HUB_OFFLINE", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_SKIP_SIGNATURE",
-    "GOOGLE_BASE_URL", "HTTPS_PROXY", "NO_PROXY",
+    "GOOGLE_BASE_URL", "GOOGLE_SKIP_SIGNATURE", "AZURE_STORAGE_ENDPOINT", "HTTPS_PROXY", "NO_PROXY",
 )  # fmt: skip
 
 
