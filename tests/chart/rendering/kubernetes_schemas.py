@@ -16,7 +16,8 @@ PINNED = Path(__file__).parents[3] / "requirements" / "kubernetes-schemas.txt"
 VERSIONS = [f"1.{minor}.0" for minor in range(31, 37)]
 KINDS = (
     "clusterrole-rbac-v1", "clusterrolebinding-rbac-v1", "configmap-v1",
-    "customresourcedefinition-apiextensions-v1", "deployment-apps-v1", "flowschema-flowcontrol-v1",
+    "customresourcedefinition-apiextensions-v1", "daemonset-apps-v1", "deployment-apps-v1",
+    "flowschema-flowcontrol-v1",
     "horizontalpodautoscaler-autoscaling-v2", "namespace-v1",
     "networkpolicy-networking-v1", "poddisruptionbudget-policy-v1",
     "prioritylevelconfiguration-flowcontrol-v1", "role-rbac-v1", "rolebinding-rbac-v1",

@@ -48,7 +48,8 @@ class NodeCache(ValuesModel):
     installation needs another folder."""
     size_limit: str = Field(default="", pattern=rf"^([1-9][0-9]{{0,5}}({'|'.join(BYTE_UNITS)}))?$")
     """Size at which the cache of a node is held, such as 500Gi, by removing models that were not used for
-    longest and that no pod uses. Empty: the size of the node's file system."""
+    longest and that no pod uses. Empty: the size of its file system. If that is the kubelet's too, set a
+    limit: kubelets evict pods from a node whose disk is nearly full."""
     allowed_sources: list[SourcePrefix] = Field(default=[])
     """Beginnings of the URIs that the cache fetches, up to a slash, such as hf://Qwen/ for the models of one
     organization, s3://models/public or, for all of the hub, hf://. Every pod that
