@@ -33,7 +33,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "NoRequests": ("Held: no request has come yet", "#8ab8ff"),
     "MetricsMissing": ("Held: metrics are missing", RED),
 }
-"""Reason codes of the scaling rules, each in words and with a colour."""
+"""Reason codes of the scaling rules, each in words and with a color."""
 
 FREE = {"No": GREEN, "Yes": RED}
 
