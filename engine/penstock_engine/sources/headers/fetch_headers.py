@@ -20,11 +20,10 @@ from penstock_engine.sources.protocols.opening import open_source
 from penstock_engine.sources.protocols.source import Source
 from penstock_engine.sources.ranges import read_range
 from penstock_engine.sources.resolution import check_pin, parse_source
-from penstock_engine.sources.selection import select
+from penstock_engine.sources.selection import WEIGHTS, select
 from penstock_engine.sources.storage.partial_file import PartialFile
 from penstock_engine.sources.weights_check import MAX_HEADER_BYTES, check_weights
 
-WEIGHTS = (".safetensors", ".gguf")
 FIRST_SAFETENSORS_BYTES = 64 << 10  # enough for most shards of large models
 FIRST_GGUF_BYTES = 256 << 10  # a vocabulary needs some MiB more
 GROWTH = 4  # x the bytes of a GGUF file, until its header is complete
