@@ -15,7 +15,7 @@ from penstock.core.manifests.adapter_fetch import adapter_fetch_name
 from penstock.core.observed.adapter_fetches import AdapterFetchPod
 from penstock.core.reconcile.adapter_fetches import FetchInputs, FetchPlan, plan_fetches
 from penstock.core.reconcile.adapter_state import FetchStep
-from penstock.core.reconcile.plan_steps import PREFLIGHT_RETRY_S, SOURCE_RETRY_S
+from penstock.core.reconcile.plan_steps import LOST_RETRY_S, SOURCE_RETRY_S
 
 CREATED = "2026-01-01T00:00:00Z"
 NOW_S = parse_timestamp(CREATED) + 5.0
@@ -144,7 +144,7 @@ def test_a_final_failure_stays_until_something_is_changed() -> None:
     [
         (pod("Failed", 75, LIMITED), "RateLimited", SOURCE_RETRY_S),
         (pod("Failed", 137), "Error", SOURCE_RETRY_S),
-        (pod("Failed"), "FetchLost", PREFLIGHT_RETRY_S),
+        (pod("Failed"), "FetchLost", LOST_RETRY_S),
     ],
 )
 def test_what_may_pass_is_tried_again_after_a_pause(

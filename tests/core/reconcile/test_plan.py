@@ -21,7 +21,7 @@ from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_phases import Phase
 from penstock.core.reconcile.conditions import conditions
 from penstock.core.reconcile.plan import PlanInputs, plan
-from penstock.core.reconcile.plan_steps import PREFLIGHT_RETRY_S
+from penstock.core.reconcile.plan_steps import LOST_RETRY_S
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.rollout import RolloutSpec
 from penstock.core.spec.service import ServiceSpec
@@ -190,13 +190,13 @@ def test_a_preflight_that_its_node_gave_up_is_made_anew_but_not_at_once() -> Non
     observed = observed_in(lost)
     early = plan(SPEC, observed, "image", NOW_S + 1)
     assert (early.is_empty, early.rollout.phase) == (True, "Starting")
-    assert early.wake_s == PREFLIGHT_RETRY_S - 1
+    assert early.wake_s == LOST_RETRY_S - 1
     tree = {c.type: c for c in conditions(SPEC, observed, early, None)}
     assert (tree["ModelReady"].status, tree["ModelReady"].reason) == ("Unknown", "PreflightLost")
     assert "low on memory" in tree["ModelReady"].message
     assert tree["Stalled"].status == "False"
 
-    due = plan(SPEC, observed, "image", NOW_S + PREFLIGHT_RETRY_S)
+    due = plan(SPEC, observed, "image", NOW_S + LOST_RETRY_S)
     assert [deletion.name for deletion in due.delete] == [lost.name]
     going = observed_in(replace(lost, is_ending=True))
     assert [b["kind"] for b in plan(SPEC, going, "image", NOW_S + 20).create] == ["Pod"]

@@ -14,7 +14,7 @@ from penstock.core.manifests.adapter_fetch import adapter_fetch_name, adapter_fe
 from penstock.core.observed.adapter_fetches import AdapterFetchPod
 from penstock.core.reconcile.adapter_state import FetchStep
 from penstock.core.reconcile.condition_types import FETCHING
-from penstock.core.reconcile.plan_steps import Deletion, preflight_retry_s
+from penstock.core.reconcile.plan_steps import Deletion, repetition_time_s
 from penstock.core.spec.service import Object, ServiceSpec
 
 
@@ -89,7 +89,7 @@ def _advance(
     if report is not None and found.is_final:
         again = f"change spec.model, or delete the pod {pod.name} to fetch it again"
         return FetchStep(report.reason, f"{report.message}; {again}", is_final=True)
-    if now_s >= preflight_retry_s(pod):
+    if now_s >= repetition_time_s(pod):
         plan.delete.append(_deletion(found))
     reason, message = (report.reason, report.message) if report else ("FetchLost", pod.lost)
     return FetchStep(reason, f"{message}; the fetch is tried again")

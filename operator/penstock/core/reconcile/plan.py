@@ -15,7 +15,7 @@ from penstock.core.observed.accelerator_memory import Source
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.preflight import repetition_cause
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.reconcile.plan_steps import Deletion, PlanSteps, Scale, preflight_retry_s
+from penstock.core.reconcile.plan_steps import Deletion, PlanSteps, Scale, repetition_time_s
 from penstock.core.reconcile.variant_split import choose_variant_split
 from penstock.core.rollout.at_zero import may_stay_at_zero
 from penstock.core.rollout.commands import Command
@@ -109,7 +109,7 @@ def _assemble(
     """The plan for a rollout state. is_new: whether the state has to be stored before anything is done."""
     observed = given.observed
     is_rerouted = (target.shares, target.mirror) != (observed.traffic, observed.mirror)
-    retry_s = _until_preflight_retry_s(observed, given.now_s)
+    retry_s = _until_repetition_time_s(observed, given.now_s)
     return Plan(
         revision=given.wanted,
         total=given.total,
@@ -152,7 +152,7 @@ def replicas_for_all(spec: ServiceSpec, observed: ObservedState, desired: int | 
             return current
 
 
-def _until_preflight_retry_s(observed: ObservedState, now_s: float) -> float | None:
+def _until_repetition_time_s(observed: ObservedState, now_s: float) -> float | None:
     """Seconds until the next preflight is repeated; None if none is due later."""
     due = (pod for pod in observed.pods if pod.role == PREFLIGHT and repetition_cause(pod))
-    return min((s for pod in due if (s := preflight_retry_s(pod) - now_s) > 0), default=None)
+    return min((s for pod in due if (s := repetition_time_s(pod) - now_s) > 0), default=None)

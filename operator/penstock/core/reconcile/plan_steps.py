@@ -24,9 +24,9 @@ from penstock.core.spec import history
 from penstock.core.spec.history import PinnedPods
 from penstock.core.spec.service import PREFLIGHT, Object, ServiceSpec
 
-# Least age of a lost preflight before it is replaced, s; equals the first back-off of a Job.
-PREFLIGHT_RETRY_S = 10.0
-# Least age of a preflight whose source did not answer, s. It has retried for about a minute itself.
+# Least age of a lost pod that runs once before it is replaced, s; equals the first back-off of a Job.
+LOST_RETRY_S = 10.0
+# The same of a pod whose source did not answer, s. It has retried for about a minute itself.
 SOURCE_RETRY_S = 120.0
 
 
@@ -269,7 +269,7 @@ class PlanSteps:
             pod.role == PREFLIGHT
             and not pod.is_ending
             and repetition_cause(pod) is not None
-            and self._now_s >= preflight_retry_s(pod)
+            and self._now_s >= repetition_time_s(pod)
         )
 
     def _is_replaced(self, deployment: ObservedDeployment, pods: dict[Side, int | None]) -> bool:
@@ -281,13 +281,13 @@ class PlanSteps:
         return sum(pod.is_ready for pod in serving if pod.variant in self._variant_split) >= wanted
 
 
-def preflight_retry_s(preflight: ObservedPod) -> float:
-    """The time at which a preflight that has to be repeated is replaced, in Unix seconds.
+def repetition_time_s(pod: ObservedPod) -> float:
+    """The time at which a preflight, or a fetch of an adapter, is repeated, in Unix seconds.
 
     The back-off limits retries on a node that admits no pod, and of sources that do not answer.
     """
-    pause_s = PREFLIGHT_RETRY_S if preflight.lost else SOURCE_RETRY_S
-    return parse_timestamp(preflight.created_at) + pause_s
+    pause_s = LOST_RETRY_S if pod.lost else SOURCE_RETRY_S
+    return parse_timestamp(pod.created_at) + pause_s
 
 
 def _is_stale_preflight(pod: ObservedPod, kept: set[str | None]) -> bool:
