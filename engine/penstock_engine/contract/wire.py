@@ -13,6 +13,13 @@ ENVOY_TIMEOUT_HEADER = "x-envoy-expected-rq-timeout-ms"
 # to the service's objective.
 TPOT_HEADER = "x-penstock-tpot-s"
 
+# Ids of stored responses: random bytes, and the key of the engine's pod where a gateway has given one. Both
+# are written in hexadecimal.
+RESPONSE_ID_BYTES, RESPONSE_KEY_BYTES = 24, 8
+RESPONSE_ID = re.compile(
+    rf"resp_[0-9a-f]{{{2 * RESPONSE_ID_BYTES}}}(?P<key>[0-9a-f]{{{2 * RESPONSE_KEY_BYTES}}})?"
+)
+
 SSE_PREFIX = b"data: "
 SSE_END = b"\n\n"
 SSE_DONE = b"data: [DONE]\n\n"

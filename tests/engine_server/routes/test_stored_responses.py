@@ -69,6 +69,18 @@ def test_clients_cannot_choose_response_ids(storing: httpx.Client) -> None:
     assert len(first) >= 40
 
 
+def test_an_id_has_the_pods_key_of_a_gateway_and_nothing_else_of_its_proposal(
+    storing: httpx.Client,
+) -> None:
+    proposed = "resp_" + "0" * 48 + "0123456789abcdef"
+    first, second = (create(storing, request_id=proposed)["id"] for _ in range(2))
+    assert {first[53:], second[53:]} == {"0123456789abcdef"}
+    assert len({first[:53], second[:53], proposed[:53]}) == 3
+    assert read(storing, first)["id"] == first
+    for other in ("mine", proposed + "0", "resp_" + "0" * 48):
+        assert len(create(storing, request_id=other)["id"]) == 53
+
+
 def test_store_false_is_obeyed(storing: httpx.Client) -> None:
     response = create(storing, store=False)
     assert response["store"] is False
@@ -148,7 +160,7 @@ def test_a_failed_background_response_has_its_error(storing: httpx.Client) -> No
     queued = storing.post("/v1/responses", json=body, headers={"X-Request-Timeout-S": "0.3"})
     response = wait_until_ended(storing, queued.json()["id"])
     assert (response["status"], response["output"], response["model"]) == ("failed", [], "soup")
-    assert response["error"]["code"] == "server_error"
+    assert response["error"]["code"] == "deadline_exceeded"
     assert "deadline" in response["error"]["message"]
 
 

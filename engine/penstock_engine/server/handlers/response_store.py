@@ -8,14 +8,13 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock_engine.contract.wire import RESPONSE_ID, RESPONSE_ID_BYTES
 from penstock_engine.server.transport.errors import RequestError
 from penstock_engine.server.transport.json_text import Json, encode
 
 # Limits of the store. Beyond either, the oldest finished responses are dropped.
 MAX_RESPONSES = 1024
 MAX_BYTES = 256 * 2**20  # of responses and their conversations, as JSON
-
-ID_BYTES = 24  # random bytes of an id, so that clients cannot guess the ids of others
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +48,14 @@ class ResponseStore:
         self._num_bytes = 0
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def new_id(self) -> str:
-        """Returns a random response id."""
-        return f"resp_{secrets.token_hex(ID_BYTES)}"
+    def new_id(self, proposed: str | None = None) -> str:
+        """Returns a random response id, which clients can neither choose nor guess.
+
+        proposed: an id of a gateway, of which the new one has the key of the engine's pod.
+        """
+        found = RESPONSE_ID.fullmatch(proposed or "")
+        key = None if found is None else found["key"]
+        return f"resp_{secrets.token_hex(RESPONSE_ID_BYTES)}{key or ''}"
 
     def get(self, response_id: str) -> StoredResponse:
         """Returns a stored response. Raises RequestError (404) if it is unknown or was dropped."""

@@ -82,7 +82,7 @@ class ResponsesDialect(Dialect):
             self._store = None
         chat = build_request(ChatCompletionRequest, request.as_chat(), defaults)
         if self._store is not None:
-            self._initial["id"] = self._store.new_id()
+            self._initial["id"] = self._store.new_id(chat.request_id)
         self.is_background = request.background
         self._initial = response(self._initial, request, is_stored=self._store is not None)
         self._custom_names = custom_names(request.tools)
