@@ -39,6 +39,7 @@ class Request:
     headers: dict[str, str]
     body: bytes
     writer: asyncio.StreamWriter
+    method: str = "POST"
 
     @property
     def is_stream(self) -> bool:
@@ -135,7 +136,8 @@ class Engine:
         first, *lines = head.strip().split("\r\n")
         headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
         length = int(headers.get("content-length", "0"))
-        request = Request(first.split()[1], headers, await reader.readexactly(length), writer)
+        method, path, _ = first.split()
+        request = Request(path, headers, await reader.readexactly(length), writer, method)
         self.requests.append(request)
         self.active += 1
         self.arrived.set()

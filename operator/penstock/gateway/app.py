@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.clients.machine.clock import monotonic
 from penstock.clients.machine.logs import fields
-from penstock.core.routing.apis import APIS, Api, ErrorForm
+from penstock.core.routing.apis import APIS, RESPONSES, STORED_RESPONSE_ROUTES, Api, ErrorForm
 from penstock.gateway.apis.errors import RequestError, error_body
 from penstock.gateway.apis.model_list import ModelList, model
 from penstock.gateway.http.client import ClientDisconnected, ClientResponse
@@ -23,6 +23,7 @@ from penstock.gateway.http.servers import HttpServers, http_servers
 from penstock.gateway.limits.retry_budget import RetryBudget
 from penstock.gateway.management import management_app
 from penstock.gateway.proxy.proxied_request import ProxiedRequest
+from penstock.gateway.proxy.stored_response import StoredResponseRequest
 from penstock.gateway.request_lifecycle.cancellation import CancelCause, RequestCancelled
 from penstock.gateway.request_lifecycle.timeline import RequestPhase
 from penstock.gateway.selection.model_routing import claim_of
@@ -72,6 +73,10 @@ class Gateway:
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
                 *(Route(api.path, EngineRoute(self.state, api), methods=["POST"]) for api in APIS),
+                *(
+                    Route(path, StoredResponseRoute(self.state, path), methods=methods)
+                    for path, methods in STORED_RESPONSE_ROUTES.items()
+                ),
             ],
             exception_handlers={HTTPException: _http_error},
         )
@@ -127,20 +132,51 @@ class EngineRoute:
             send, request_id, closing=self._state.is_draining, errors=self._api.errors
         )
         proxied = ProxiedRequest(self._state, self._api, scope, response, request_id)
-        try:
-            await proxied.run(receive)
-        except ClientDisconnected:
-            proxied.note_disconnect(RequestPhase.RECEIVE)
-        except RequestError as error:
-            await proxied.reject(error)
-        except RequestCancelled as cancelled:
-            await proxied.respond_to_cancellation(cancelled)
-        except Exception:
-            logger.exception("the gateway failed", extra=fields(request_id=request_id))
-            if not response.is_started:
-                await proxied.reject(RequestError(500, "the gateway failed"))
-        finally:
-            proxied.close()
+        await _run(proxied, receive, response, request_id)
+
+
+class StoredResponseRoute:
+    """The ASGI application of a route about one stored response. route: the path with its parameter."""
+
+    def __init__(self, state: GatewayState, route: str) -> None:
+        self._state = state
+        self._route = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response_id = scope["path_params"]["response_id"]
+        if scope["path"] != self._route.format(response_id=response_id):
+            raise HTTPException(404, "Not Found")
+        request_id = _request_id(scope)
+        response = ClientResponse(
+            send, request_id, closing=self._state.is_draining, errors=RESPONSES.errors
+        )
+        stored = StoredResponseRequest(
+            self._state, self._route, response_id, scope, response, request_id
+        )
+        await _run(stored, receive, response, request_id)
+
+
+async def _run(
+    proxied: ProxiedRequest | StoredResponseRequest,
+    receive: Receive,
+    response: ClientResponse,
+    request_id: str,
+) -> None:
+    """Run a request to its end, whatever happens."""
+    try:
+        await proxied.run(receive)
+    except ClientDisconnected:
+        proxied.note_disconnect(RequestPhase.RECEIVE)
+    except RequestError as error:
+        await proxied.reject(error)
+    except RequestCancelled as cancelled:
+        await proxied.respond_to_cancellation(cancelled)
+    except Exception:
+        logger.exception("the gateway failed", extra=fields(request_id=request_id))
+        if not response.is_started:
+            await proxied.reject(RequestError(500, "the gateway failed"))
+    finally:
+        proxied.close()
 
 
 def _request_id(scope: Scope) -> str:

@@ -8,6 +8,7 @@ from penstock_engine.contract import log_fields
 ACCESS = {
     "request_id": "Id of the request: the client's `X-Request-Id`, else a new one. Engines get it too.",
     "trace_id": "Id of the request's trace, if it is recorded.",
+    "method": "HTTP method.",
     "route": "Path of the API.",
     "service": "`namespace/name` of the InferenceService.",
     "model_route": "`namespace/name` of the ModelRoute that led there.",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.core.routing.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, INVOCATIONS
+from penstock.core.routing.apis import APIS, BACKGROUND, CHAT, COMPLETIONS, EMBEDDINGS, INVOCATIONS
 from penstock.gateway.apis.request import parse
 from penstock.gateway.apis.response_usage import ResponseUsage
 
@@ -24,6 +24,14 @@ def user(content):
 
 PROMPTS = [
     # path, fields, bytes of text, whether it is text alone, tokens in the KV cache
+    ("/v1/responses", {"input": "abcd", "instructions": "ef"}, 6, True, 257),
+    ("/v1/responses", {"input": user("abcd"), "tools": [{"name": "add"}]}, 4 + 7, True, 258),
+    ("/v1/responses", {"input": user([{"type": "input_text", "text": "abcd"}])}, 4, True, 257),
+    ("/v1/responses", {"input": user([IMAGE])}, 0, False, 256),
+    ("/v1/responses", {"input": [CALL, {"type": "function_call_output", "output": "ab"}]}, 4, True, 257),
+    ("/v1/responses", {"input": [{"output": [IMAGE]}]}, 0, False, 256),
+    ("/v1/responses", {"input": "abcd", "background": False}, 4, True, 257),
+    ("/v1/responses", {"input": "abcd", "background": True}, 4, True, 1),
     ("/v1/messages", {"messages": user("abc"), "system": "de"}, 5, True, 257),
     ("/v1/messages", {"messages": user([{"type": "text", "text": "abc"}])}, 3, True, 256),
     ("/v1/messages", {"messages": user("abc"), "system": [{"text": "de"}]}, 5, True, 257),
@@ -82,6 +90,12 @@ def test_prompt(path, fields, num_bytes, is_text_only, tokens):
     ("path", "first", "later", "other"),
     [
         (
+            "/v1/responses",
+            {"input": "abc"},
+            {"input": [*user("abc"), {"role": "assistant", "content": "d"}, *user("e")]},
+            {"input": "abd"},
+        ),
+        (
             "/v1/messages",
             {"messages": user("abc")},
             {"messages": [*user("abc"), {"role": "assistant", "content": "d"}, *user("e")]},
@@ -110,9 +124,31 @@ def test_turns_of_a_conversation_have_the_same_key(path, first, later, other):
 def test_only_an_api_that_generates_streams():
     streamed = {path for path in BY_PATH if read(path, stream=True).is_stream}
     assert streamed == {
-        "/v1/chat/completions", "/v1/completions", "/v1/chat/completions/batch", "/v1/messages",
-        "/invocations",
+        "/v1/chat/completions", "/v1/completions", "/v1/chat/completions/batch", "/v1/responses",
+        "/v1/messages", "/invocations",
     }  # fmt: skip
+
+
+def test_a_response_in_the_background_has_no_usage_and_is_not_empty():
+    request = read("/v1/responses", input="abc", background=True, stream=True)
+    assert (request.api is BACKGROUND, request.is_stream) == (True, False)
+    usage = ResponseUsage(request.api, is_stream=False)
+    usage.feed(b'{"status": "queued", "output": [], "usage": null}')
+    assert (usage.prompt_tokens, usage.generated_tokens, usage.is_empty) == (None, None, False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "previous"),
+    [
+        ({"previous_response_id": "resp_1"}, "resp_1"),
+        ({"previous_response_id": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_previous_response_is_read_where_responses_are_stored(fields, previous):
+    assert read("/v1/responses", **fields).previous_response == previous
+    assert read("/v1/responses", background=True, **fields).previous_response == previous
+    assert read("/v1/chat/completions", **fields).previous_response == ""
 
 
 @pytest.mark.parametrize(
@@ -130,6 +166,12 @@ def test_an_invocation_counts_as_the_api_of_its_fields(fields, api):
 
 USAGE = [
     # path, end of the response, prompt tokens, cached tokens, output tokens
+    (
+        "/v1/responses",
+        b'{"usage": {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 7},'
+        b' "output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 2}, "total_tokens": 15}}',
+        10, 7, 5,
+    ),
     (
         "/v1/messages",
         b'{"usage": {"input_tokens": 3, "output_tokens": 5, "cache_read_input_tokens": 7}}',

@@ -1,11 +1,10 @@
 """Every route of Penstock's engine is relayed, answered by the gateway, or kept from clients for a reason."""
 
-from penstock.core.routing.apis import APIS
+from penstock.core.routing.apis import APIS, STORED_RESPONSE_ROUTES
 from penstock_engine.server.routes import openapi
 
 ANSWERED_BY_THE_GATEWAY = {"/v1/models"}
 NOT_FOR_CLIENTS = {
-    "/v1/responses": "a stored response is on one engine",
     "/health": "a probe of one engine",
     "/ping": "a probe of one engine",
     "/ready": "a probe of one engine",
@@ -24,11 +23,12 @@ NOT_FOR_CLIENTS = {
 """Routes that clients do not reach, with the reason."""
 SPECS = (
     *openapi.ROUTES, *openapi.SLEEP_ROUTES, *openapi.TOKENIZER_ROUTES, *openapi.ADAPTER_ROUTES,
+    *openapi.RESPONSE_ROUTES,
 )  # fmt: skip
 
 
 def test_every_route_of_the_engine_is_accounted_for():
-    relayed = {api.path for api in APIS}
+    relayed = {api.path for api in APIS} | set(STORED_RESPONSE_ROUTES)
     rest = {spec.path for spec in SPECS} - relayed
     assert rest == ANSWERED_BY_THE_GATEWAY | set(NOT_FOR_CLIENTS)
     assert not relayed & set(NOT_FOR_CLIENTS)

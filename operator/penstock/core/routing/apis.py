@@ -54,6 +54,8 @@ class Api:
     # stream that ends without it was cut off.
     last_event: tuple[str, str] = ("data", r"\[DONE\]")
     errors: ErrorForm = "OpenAI"  # form of the gateway's own errors
+    # Whether engines may store responses, which a request continues by its `previous_response_id`
+    stores: bool = False
     # The API whose row counts instead, by a field of the body that is neither null nor false; of several the
     # first one.
     variants: Mapping[str, "Api"] = field(default_factory=dict)
@@ -100,7 +102,9 @@ RESPONSES_PROMPTS: Sequence[Mapping[str, PromptKind]] = (
     {"input": ITEMS, "instructions": TEXT, "tools": TOOLS},
 )
 # A response in the background is answered before it is computed, and without usage.
-BACKGROUND = Api(path="/v1/responses", prompts=RESPONSES_PROMPTS, usage=None, errors="Responses")
+BACKGROUND = Api(
+    path="/v1/responses", prompts=RESPONSES_PROMPTS, usage=None, errors="Responses", stores=True
+)
 RESPONSES = Api(
     path="/v1/responses",
     prompts=RESPONSES_PROMPTS,
@@ -109,6 +113,7 @@ RESPONSES = Api(
     overhead_events=8,
     last_event=("event", r"response\.(?:completed|failed|incomplete)|error"),
     errors="Responses",
+    stores=True,
     variants={"background": BACKGROUND},
 )
 MESSAGES_API = Api(
@@ -151,7 +156,7 @@ APIS = (
     CHAT,
     COMPLETIONS,
     BATCH,
-    # RESPONSES,
+    RESPONSES,
     MESSAGES_API,
     Api(path="/v1/messages/count_tokens", prompts=(), usage=None, errors="Anthropic"),
     EMBEDDINGS,
@@ -169,3 +174,10 @@ APIS = (
     *(Api(path=path, prompts=(), usage=None) for path in ("/tokenize", "/detokenize")),
     INVOCATIONS,
 )  # fmt: skip
+
+# Routes about one stored response, with their methods. They go to the engine that has stored it.
+STORED_RESPONSE_ROUTES: Mapping[str, Sequence[str]] = {
+    "/v1/responses/{response_id}": ("GET", "DELETE"),
+    "/v1/responses/{response_id}/cancel": ("POST",),
+    "/v1/responses/{response_id}/input_items": ("GET",),
+}

@@ -79,6 +79,12 @@ class RouteRule:
         """headers: by their names in lower case."""
         return not self.matches or any(match.holds(headers, user) for match in self.matches)
 
+    @property
+    def all_backends(self) -> list[Backend]:
+        """The backends, also those without weight."""
+        services = [Backend(name) for name, _ in self.backends]
+        return services + [Backend(name, ADAPTER) for name, _ in self.adapters]
+
     def backend(self, draw: float, key: bytes | None) -> Backend:
         """The backend that answers. draw: uniform in [0, 1). key: of the requests that stay together."""
         shares = [(Backend(name), weight) for name, weight in self.backends if weight > 0]

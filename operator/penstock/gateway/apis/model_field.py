@@ -25,16 +25,16 @@ def replace_model(body: bytes, old: str, new: str) -> bytes:
     # The parts are: text before a field, its key, its value, text before the next field, ...
     parts = FIELD.split(body, MAX_MODEL_FIELDS + 1)
     if len(parts) > 3 * MAX_MODEL_FIELDS + 1:
-        return _add_field(body, new)
+        return add_field(body, "model", new)
     places = [at for at in range(2, len(parts), 3) if _is_text(parts[at], old)]
     place = places[0] if len(places) == 1 else _find_place(parts, places)
     parts[place] = to_json(new)
     return b"".join(parts)
 
 
-def _add_field(body: bytes, new: str) -> bytes:
-    """Return the body with the field at its end, where it overrides those before it."""
-    return b'%b,"model":%b}' % (body.rstrip()[:-1], to_json(new))
+def add_field(body: bytes, name: str, value: str) -> bytes:
+    """Return the body with a field at its end, where it overrides those before it. body: not empty."""
+    return b'%b,"%b":%b}' % (body.rstrip()[:-1], name.encode(), to_json(value))
 
 
 def _is_text(value: bytes, text: str) -> bool:

@@ -44,6 +44,9 @@ class InferenceRequest:
     is_text_only: bool = True  # whether the prompt has no images or other media
     # Whether it asks for a stream without the event that has only the usage
     hides_usage: bool = False
+    previous_response: str = (
+        ""  # id of the stored response that it continues; empty if it continues none
+    )
 
     @property
     def tokens(self) -> int:
@@ -103,4 +106,5 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         prompt_bytes=prompt.text_bytes,
         is_text_only=prompt.is_text_only,
         hides_usage=is_stream and not (fields.get("stream_options") or {}).get("include_usage"),
+        previous_response=fields.get("previous_response_id") or "",
     )

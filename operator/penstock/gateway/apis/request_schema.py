@@ -107,5 +107,7 @@ COMMON = {
 def request_schema(api: Api) -> SchemaValidator:
     """Make the validator of request bodies of an API."""
     fields = {name: PROMPT_FIELDS[kind] for prompt in api.prompts for name, kind in prompt.items()}
-    flags = {name: FLAG for name in api.variants if name not in fields}
-    return SchemaValidator(_object(**COMMON, **flags, **fields))
+    fields |= {name: FLAG for name in api.variants if name not in fields}
+    if api.stores:
+        fields["previous_response_id"] = _optional(STRING)
+    return SchemaValidator(_object(**COMMON, **fields))

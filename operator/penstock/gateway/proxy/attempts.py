@@ -15,6 +15,7 @@ from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.retry import may_retry, needs_budget, tries_other_version
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.apis.request import InferenceRequest
+from penstock.gateway.apis.response_id import name_response
 from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.limits.request_allocation import RequestAllocation
 from penstock.gateway.mirroring.mirrored_request import MirroredRequest
@@ -153,6 +154,8 @@ class Attempts:
         telemetry, budget = self._telemetry, self._state.retry_budget
         service, is_retry = telemetry.line.service, needs_budget(failures)
         outgoing = telemetry.start_attempt(outgoing, endpoint)
+        if outgoing.api.stores:
+            outgoing = replace(outgoing, body=name_response(outgoing.body, endpoint.pod))
         with budget.hold(service) if is_retry else contextlib.nullcontext():
             try:
                 async with self._state.unanswered.watch(service, endpoint.pod):
@@ -246,8 +249,11 @@ class Attempts:
     def _mirror(
         self, request: InferenceRequest, target: RoutingTarget, outgoing: UpstreamRequest
     ) -> None:
-        """Schedule the mirrored copies of the request, after what the event loop has to do already."""
-        if not target.mirrors and target.rollout_mirror is None:
+        """Schedule the mirrored copies of the request, after what the event loop has to do already.
+
+        None of a request that continues a stored response, which other engines do not have.
+        """
+        if request.previous_response or not (target.mirrors or target.rollout_mirror):
             return
         loop = asyncio.get_running_loop()
         headers = self._telemetry.headers_for_copy(outgoing.headers)

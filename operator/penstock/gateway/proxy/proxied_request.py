@@ -33,9 +33,11 @@ from penstock.gateway.request_lifecycle.cancellation import (
 from penstock.gateway.request_lifecycle.timeline import RequestPhase
 from penstock.gateway.selection.endpoint_selection import EndpointSelector
 from penstock.gateway.selection.model_routing import RoutingTarget, error_of_deletion, resolve
+from penstock.gateway.selection.owner_selection import OwnerSelector
 from penstock.gateway.selection.request_hold import RequestHold
 from penstock.gateway.snapshots.snapshot import Service
 from penstock.gateway.state.gateway_state import GatewayState
+from penstock.gateway.state.response_owners import ResponseOwner
 from penstock.gateway.stats.request_record import RequestRecord
 from penstock.gateway.upstream.upstream import UpstreamRequest
 
@@ -57,7 +59,7 @@ class ProxiedRequest:
         self._scope = scope
         self._client = client
         self._telemetry = RequestTelemetry(state, scope, request_id)
-        self._allocation = RequestAllocation(state.limits, _client_address(scope))
+        self._allocation = RequestAllocation(state.limits, client_address(scope))
         self._attempts = Attempts(state, client, self._telemetry, self._allocation)
         self._record: RequestRecord | None = None
 
@@ -98,7 +100,7 @@ class ProxiedRequest:
         arrived_s: float,
         cancellation: CancellationScope,
     ) -> None:
-        target = await self._resolve(request, headers)
+        target, owner = await self._resolve(request, headers)
         service = target.service
         if target.timeout_s is not None:
             cancellation.limit_by_route(target.timeout_s)
@@ -120,7 +122,7 @@ class ProxiedRequest:
         else:
             self._allocation.assign(service.key)
         find_error = partial(error_of_deletion, request=request.without_body(), headers=headers)
-        selector = EndpointSelector(
+        selector = (EndpointSelector if owner is None else partial(OwnerSelector, owner))(
             self._state, service.key, record, cancellation, key=key, attributes=request.attributes,
             tokens=request.tokens, error_of_deletion=find_error, adapter=target.adapter,
             hold=hold,
@@ -148,12 +150,18 @@ class ProxiedRequest:
 
     async def _resolve(
         self, request: InferenceRequest, headers: Mapping[bytes, bytes]
-    ) -> RoutingTarget:
+    ) -> tuple[RoutingTarget, ResponseOwner | None]:
+        """Find the service, and the engine of it that has the response which the request continues."""
         snapshots = self._state.snapshots
         if not await snapshots.wait_for_first(self._settings.wait_for_endpoint_s):
             message = "no engine is known yet"
             raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")
-        return resolve(snapshots.current, request, headers)
+        if not request.previous_response:
+            return resolve(snapshots.current, request, headers), None
+        owner = self._state.response_owners.find(
+            snapshots.current, request.previous_response, param="previous_response_id"
+        )
+        return resolve(snapshots.current, request, headers, owner.service), owner
 
     async def respond_to_cancellation(self, cancelled: RequestCancelled) -> None:
         """Count the cause of a cancellation, and send the client an error if it is still there."""
@@ -205,8 +213,8 @@ class ProxiedRequest:
         self._telemetry.close(self._client, self._record, is_cut=is_cut)
 
 
-def _client_address(scope: Scope) -> str:
-    """The address of the client, or of the proxy before it; empty if the server does not know it."""
+def client_address(scope: Scope) -> str:
+    """Return the address of the client, or of the proxy before it; empty if the server does not know it."""
     host_port = scope.get("client")
     return host_port[0] if host_port else ""
 

@@ -32,13 +32,16 @@ DISCONNECTED_WHILE = {
 class RequestTelemetry:
     """Records one request, from its head to the end of its response.
 
-    scope: the ASGI scope. line: its line of the access log, written at the end. timeline: its phases.
+    scope: the ASGI scope. route: its path with the names of parameters; None: it has none. line: its line
+    of the access log, written at the end. timeline: its phases.
     """
 
-    def __init__(self, state: GatewayState, scope: Scope, request_id: str) -> None:
+    def __init__(
+        self, state: GatewayState, scope: Scope, request_id: str, route: str | None = None
+    ) -> None:
         self._state = state
         self._metrics = state.metrics
-        self.line = AccessLine(request_id, scope["path"])
+        self.line = AccessLine(request_id, route or scope["path"], scope["method"])
         self.timeline = Timeline(state.now)
         self._trace: RequestTrace | None = None
         if state.tracer is not None:

@@ -43,16 +43,30 @@ class RoutingTarget:
 
 
 def resolve(
-    snapshot: Snapshot, request: InferenceRequest, headers: Mapping[bytes, bytes]
+    snapshot: Snapshot,
+    request: InferenceRequest,
+    headers: Mapping[bytes, bytes],
+    owner: str = "",
 ) -> RoutingTarget:
-    """Find the service for a request. headers: by name in lower case. Raises RequestError."""
+    """Find the service for a request. Raises RequestError.
+
+    headers: by name in lower case. owner: the only service, "namespace/name", that can answer, as it has the
+    response that the request continues; empty: any can.
+    """
     match claim_of(snapshot, request.model):
         case Service() as service:
-            return RoutingTarget(service, rollout_mirror=_sample_rollout_mirror(service))
+            target = RoutingTarget(service, rollout_mirror=_sample_rollout_mirror(service))
         case Adapter() as adapter:
-            return _adapter_target(snapshot, adapter, request)
+            target = _adapter_target(snapshot, adapter, request)
         case Route() as route:
-            return _apply_route(snapshot, route, request, headers)
+            target = _apply_route(snapshot, route, request, headers, owner)
+    if owner and target.service.key != owner:
+        message = (
+            f"the response `{request.previous_response}` is not of the model `{request.model[:200]}`: send "
+            "the model that it was created with"
+        )
+        raise RequestError(404, message, param="previous_response_id", code="response_not_found")
+    return target
 
 
 def error_of_deletion(
@@ -145,9 +159,16 @@ def _base_service(snapshot: Snapshot, adapter: Adapter) -> Service:
 
 
 def _apply_route(
-    snapshot: Snapshot, route: Route, request: InferenceRequest, headers: Mapping[bytes, bytes]
+    snapshot: Snapshot,
+    route: Route,
+    request: InferenceRequest,
+    headers: Mapping[bytes, bytes],
+    owner: str,
 ) -> RoutingTarget:
-    """Find the service by the first rule of the route that matches. Raises RequestError."""
+    """Find the service by the first rule of the route that matches. Raises RequestError.
+
+    owner: see `resolve`.
+    """
     texts = {name.decode("latin-1"): header_text(value) for name, value in headers.items()}
     rule = first_match(route.rules, texts, request.user)
     if rule is None:
@@ -157,7 +178,9 @@ def _apply_route(
         )
         raise RequestError(404, message, param="model", code="no_route")
     key = _affinity_key(rule, request, texts)
-    backend = rule.backend(random.random(), key)  # noqa: S311 - spreads load
+    backend = _backend_of(snapshot, route, rule, owner)
+    if backend is None:
+        backend = rule.backend(random.random(), key)  # noqa: S311 - spreads load
     mirrors = tuple(each for each in rule.mirrors if each.is_sampled(random.random()))  # noqa: S311 - samples
     name = f"{route.namespace}/{backend.name}"
     if backend.kind == ADAPTER:
@@ -172,6 +195,18 @@ def _apply_route(
     return RoutingTarget(
         service, mirrors, _sample_rollout_mirror(service), rule.timeout_s, route.key
     )
+
+
+def _backend_of(snapshot: Snapshot, route: Route, rule: RouteRule, owner: str) -> Backend | None:
+    """The backend of a rule that the service answers for, whatever its weight; None if there is none."""
+    if not owner:
+        return None
+    for backend in rule.all_backends:
+        name = f"{route.namespace}/{backend.name}"
+        adapter = snapshot.get_adapter(name) if backend.kind == ADAPTER else None
+        if owner == (name if adapter is None else adapter.service):
+            return backend
+    return None
 
 
 def _broken(route: Route, backend: Backend) -> RequestError:

@@ -19,6 +19,7 @@ from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Snapshot
 from penstock.gateway.snapshots.store import SnapshotStore
 from penstock.gateway.state.endpoint_state import EndpointStates
+from penstock.gateway.state.response_owners import ResponseOwners
 from penstock.gateway.state.wake_calls import WakeCalls
 from penstock.gateway.stats.registry import StatsRegistry
 from penstock.gateway.telemetry.metrics import Metrics
@@ -49,6 +50,7 @@ class GatewayState:
     waiting_requests: KeyedCount = field(default_factory=KeyedCount)
     wake_calls: WakeCalls = field(default_factory=WakeCalls)
     unanswered: UnansweredAttempts = field(default_factory=UnansweredAttempts)
+    response_owners: ResponseOwners = field(default_factory=ResponseOwners)
     endpoints: EndpointStates = field(init=False)
     stats: StatsRegistry = field(init=False)
     admission_queues: AdmissionQueues = field(init=False)

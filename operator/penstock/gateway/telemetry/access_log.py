@@ -16,6 +16,7 @@ class AccessLine:
 
     request_id: str
     route: str  # path of the API
+    method: str = "POST"
     # service, model_route: "namespace/name"
     service: str = ""
     model_route: str = ""
@@ -48,6 +49,7 @@ class AccessLine:
             extra=fields(
                 request_id=self.request_id,
                 trace_id=self.trace_id or None,
+                method=self.method,
                 route=self.route,
                 service=self.service or None,
                 model_route=self.model_route or None,

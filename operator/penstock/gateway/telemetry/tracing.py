@@ -60,10 +60,10 @@ class RequestTracer:
         }
         clock_offset_ns = int((unix_time() - now_s) * 1e9)
         span = self._tracer.start_span(
-            f"POST {line.route}",
+            f"{line.method} {line.route}",
             PROPAGATOR.extract(carrier),
             SpanKind.SERVER,
-            {"http.request.method": "POST", "http.route": line.route},
+            {"http.request.method": line.method, "http.route": line.route},
             start_time=clock_offset_ns + int(started_s * 1e9),
         )
         return RequestTrace(self._tracer, span, clock_offset_ns)
@@ -101,7 +101,7 @@ class RequestTrace:
             self._context,
             SpanKind.CLIENT,
             {
-                "http.request.method": "POST",
+                "http.request.method": request.method,
                 "http.request.resend_count": len(self.attempts),
                 "server.address": endpoint.address,
                 "penstock.pod": endpoint.pod,

@@ -58,6 +58,7 @@ class UpstreamRequest:
     headers: Mapping[str, str]
     body: bytes
     is_stream: bool
+    method: str = "POST"
 
 
 class Upstream:
@@ -133,9 +134,10 @@ class Upstream:
         """Send a request and wait for the head of its response. Raises AttemptFailed."""
         upload = aiohttp.UploadTracker()
         try:
-            return await self._session.post(
+            return await self._session.request(
+                request.method,
                 f"http://{address}{request.path}",
-                data=body_payload(request.body),
+                data=body_payload(request.body) if request.body else None,
                 headers=request.headers,
                 allow_redirects=False,
                 trace_request_ctx=timeline,

@@ -1,6 +1,6 @@
 """The metrics of the gateway. The label `service` is empty while the service is not known."""
 
-from penstock.core.routing.apis import APIS
+from penstock.core.routing.apis import APIS, STORED_RESPONSE_ROUTES
 from penstock.core.routing.charge import CHARGES, Ending
 from penstock.observability.metrics.specs import (
     CREDENTIAL,
@@ -21,7 +21,7 @@ from penstock.observability.metrics.specs import (
 PHASE_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 40, 160)
 
 WATCHED = Label("resource", ("inferenceservices", "loraadapters", "modelroutes", "pods"))
-ROUTE = Label("route", tuple(api.path for api in APIS))
+ROUTE = Label("route", (*(api.path for api in APIS), *STORED_RESPONSE_ROUTES))
 CODE = Label(
     "code", "HTTP statuses that the gateway sends or passes on; 499 if the client disconnected"
 )
@@ -31,7 +31,8 @@ REJECTION = Label(
     (
         "adapter_load_failed", "connections", "engines_failed", "internal", "invalid_request", "memory",
         "model_moved", "model_not_found", "no_endpoint", "no_route", "not_synced", "queue_full",
-        "route_broken", "route_timeout", "scaled_to_zero", "service_missing", "shutdown", "stalled",
+        "response_not_found", "route_broken", "route_timeout", "scaled_to_zero", "service_missing",
+        "shutdown", "stalled",
         "timeout", "too_large",
     ),
 )  # fmt: skip
