@@ -135,6 +135,16 @@ SOURCES = {
         "TooManyRedirects", "redirects",
         faults=(lambda hub: Fault("redirect", "/resolve/", location=f"{hub.url}/a/b/resolve/c"),),
     ),
+    "redirects to no host": Broken(
+        "BadRedirect", "which is no host", faults=(fault("redirect", "/resolve/", location="http://a..b/c"),)
+    ),
+    "redirects to a long host": Broken(
+        "BadRedirect", "which is no host",
+        faults=(fault("redirect", "/resolve/", location=f"http://{'a' * 64}.local/c"),),
+    ),
+    "endpoint with another address": Broken(
+        "BadSource", "no name or address of a host", endpoint="http://[::::]"
+    ),
     "redirects to a file": Broken(
         "BadRedirect", "not an http", faults=(fault("redirect", "/resolve/", location="file:///etc/passwd"),)
     ),

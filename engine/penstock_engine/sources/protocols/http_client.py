@@ -55,7 +55,7 @@ class HttpClient:
         headers: `Authorization` is not sent to another host that a redirect names. expected: statuses that
         are no errors.
         """
-        first = httpx2.URL(url)
+        first = parse_url(url)
         target, sent = first, dict(headers)
         for _ in range(MAX_REDIRECTS + 1):
             request = self._client.build_request(method, target, headers=sent)
@@ -63,6 +63,8 @@ class HttpClient:
                 response = self._client.send(request, stream=True)
             except httpx2.HTTPError as error:
                 raise transport_error(error, target.host) from error
+            except UnicodeError as error:  # a part of the host's name is empty or too long
+                raise _bad_address(target.host, is_redirect=target is not first) from error
             try:
                 if response.status_code not in REDIRECTS:
                     yield self._checked(response, expected)
@@ -133,6 +135,23 @@ class HttpClient:
                 yield _skip(response.iter_raw(), start)
                 return
             yield response.iter_raw()
+
+
+def parse_url(text: str) -> httpx2.URL:
+    """The URL of a text. Raises FetchError (BadSource)."""
+    try:
+        return httpx2.URL(text)
+    except httpx2.InvalidURL as error:
+        raise _bad_address(text.partition("://")[2].partition("/")[0], is_redirect=False) from error
+
+
+def _bad_address(host: str, *, is_redirect: bool) -> FetchError:
+    """The error for the name of a host that no host can have."""
+    if is_redirect:
+        return FetchError(
+            "BadRedirect", f"the server redirects to {host[:80]!r}, which is no host: check the URI"
+        )
+    return FetchError("BadSource", f"{host[:80]!r} is no name or address of a host: check the URI")
 
 
 def _next_target(current: httpx2.URL, location: str) -> httpx2.URL:

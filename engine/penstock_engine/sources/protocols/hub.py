@@ -11,7 +11,7 @@ from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.file_names import name_below
 from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.listing import Digest, Listing, SourceFile
-from penstock_engine.sources.protocols.http_client import HttpClient
+from penstock_engine.sources.protocols.http_client import HttpClient, parse_url
 from penstock_engine.sources.protocols.http_errors import status_error, transport_error
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
@@ -63,7 +63,7 @@ class Hub:
         from huggingface_hub import HfApi
         from huggingface_hub.errors import HfHubHTTPError
 
-        host = httpx2.URL(self._endpoint).host
+        host = parse_url(self._endpoint).host
         api = HfApi(endpoint=self._endpoint, token=self._token or False)
         try:
             return api.model_info(
