@@ -42,6 +42,7 @@ COMMIT = "0123456789" * 4
             f"https://files.local/m.tar.gz#sha256={DIGEST}",
             ModelSource("https", "files.local", path="m.tar.gz", digest=f"sha256:{DIGEST}"),
         ),
+        ("https://files.local.:443/m.tar", ModelSource("https", "files.local.:443", path="m.tar")),
     ],
 )
 def test_a_uri_names_a_location(uri: str, expected: ModelSource) -> None:
@@ -70,6 +71,11 @@ def test_a_uri_names_a_location(uri: str, expected: ModelSource) -> None:
         ("https://host/m.tar?token=secret", "secrets"),
         ("https://host", "https://HOST/PATH"),
         ("https://host//", "https://HOST/PATH"),
+        ("https://host..local/m.tar", "https://HOST/PATH"),
+        (f"https://{'a' * 64}.local/m.tar", "https://HOST/PATH"),
+        ("https://host:123456/m.tar", "https://HOST/PATH"),
+        ("oci://registry..local/llama", "oci://HOST/NAME"),
+        ("gs://a\u0663a/m", "gs://BUCKET/PATH"),
         ("s3://bucket/" + "a" * 2048, "2048"),
     ],
 )

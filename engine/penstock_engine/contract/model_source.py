@@ -39,11 +39,13 @@ HUB = (
     r"(@(?P<revision>refs/(?:pr/\d+|convert/[\w.-]+)|[^/@]+))?(/(?P<path>[^@]+))?"
 )
 BUCKET = r"(?P<host>[a-z0-9][\w.-]{1,221}[a-z0-9])(/(?P<path>.*))?"
+# A name of a host and its port. Each label has at most 63 characters, or it cannot be resolved.
+HOST = r"[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?(:\d{1,5})?"
 REGISTRY = (
-    r"(?P<host>[A-Za-z0-9.-]+(:\d+)?)/(?P<name>[a-z0-9]+([._/-]+[a-z0-9]+)*)"
+    rf"(?P<host>{HOST})/(?P<name>[a-z0-9]+([._/-]+[a-z0-9]+)*)"
     r"(:(?P<revision>[A-Za-z0-9_][\w.-]{0,127}))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
-SERVER = r"(?P<host>[A-Za-z0-9.-]+(:\d+)?|\[[0-9a-fA-F:]+\](:\d+)?)/(?P<path>.*[^/].*)"
+SERVER = rf"(?P<host>{HOST}|\[[0-9a-fA-F:]+\](:\d{{1,5}})?)/(?P<path>[^#]*[^/#][^#]*)"
 PATTERNS: dict[str, str] = {
     "pvc": CLAIM, "file": r"(?P<path>/.+)", "hf": HUB, "s3": BUCKET, "gs": BUCKET, "az": BUCKET,
     "oci": REGISTRY, "https": SERVER,
@@ -107,7 +109,7 @@ def parse_model_source(uri: str) -> ModelSource:
         rest, _, fragment = rest.partition("#")
         digest = _digest_of(fragment)
     _check_characters(scheme, rest)
-    match = re.fullmatch(PATTERNS[scheme], rest)
+    match = re.fullmatch(PATTERNS[scheme], rest, re.ASCII)
     if match is None:
         raise ValueError(f"a URI of {scheme}:// has to be {FORMS[scheme]}")
     parts = {name: value or "" for name, value in match.groupdict().items()}

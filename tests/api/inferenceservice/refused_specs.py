@@ -132,6 +132,15 @@ BAD = [
         "must not contain '..'",
     ),
     (
+        "path out of a repository with percent signs",
+        changed("model.uri", "hf://org/name/%2e%2E/x"),
+        "must not contain '.' or '..' as a folder",
+    ),
+    ("folder that is a dot", changed("model.uri", "s3://bucket/a%2F."), "must not contain '.'"),
+    ("no path", changed("model.uri", f"https://a/#sha256={'0' * 64}"), "must be https://HOST/PATH"),
+    ("no host", changed("model.uri", "oci://a..b/name:v1"), "must be oci://HOST/NAME"),
+    ("host of a long part", changed("model.uri", f"oci://{'a' * 64}/name"), "must be oci://HOST"),
+    (
         "no secret",
         changed("model.secretRef", {"name": "My Secret"}),
         "must be the name of an object",

@@ -1,6 +1,7 @@
 """Validation rules of a model's location."""
 
 import re
+from collections.abc import Sequence
 
 from penstock.api.schema.rules import Obeys, Rule
 from penstock_engine.contract.model_source import (
@@ -15,6 +16,8 @@ from penstock_engine.contract.model_source import (
 MIN_URI_LENGTH, MAX_URI_LENGTH = 8, 512
 # The part of a location before the digest of its content, which has neither a query nor spaces.
 PLAIN, PIN = r"[^#?\\\x00-\x20\x7f]+", r"(#sha256=[0-9a-f]{64})?"
+# A part of a path that is "." or "..", or is it once %2E and %2F are decoded.
+DOTS = r"(/|%2[fF])([.]|%2[eE]){1,2}(/|%2[fF]|#|$)"
 CLAIM_PATTERN = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[^/]+)*$"
 # The first form of each location that is fetched, for descriptions of fields.
 _FIRST_FORMS = [FORMS[scheme].partition(", ")[0].partition(" or ")[0] for scheme in FETCHED]
@@ -23,10 +26,17 @@ FETCHED_FORMS = f"{', '.join(_FIRST_FORMS[:-1])} or {_FIRST_FORMS[-1]}"
 
 def model_uri(path: str) -> Obeys:
     """Rules of a field with the location of a model, mounted or fetched. path: of the field in the spec."""
+    """Rules of a field with the location of a model, mounted or fetched. path: of the field in the spec.
+
+    The engine reads every location of a fetched model that they accept.
+    """
+    fetched = [scheme for scheme in PATTERNS if scheme not in MOUNTED]
     return Obeys(
         _starts_with(path, (*MOUNTED, *FETCHED)),
         _names_claim(path),
         *(_has_form(path, scheme) for scheme in FETCHED),
+        *(_has_form(path, scheme) for scheme in fetched),
+        _has_no_dots(path, fetched),
         no_parent_folders(path),
     )
 
@@ -61,6 +71,18 @@ def _has_form(path: str, scheme: str) -> Rule:
         lambda uri: not uri.startswith(start) or all(form.fullmatch(uri) for form in compiled),
         f"{path} must be {FORMS[scheme]}, without spaces, a user, a password or a query: "
         "spec.model.secretRef names the Secret with them",
+    )
+
+
+def _has_no_dots(path: str, fetched: Sequence[str]) -> Rule:
+    """Rule that no folder of a fetched model is "." or "..", also if it is written with percent signs."""
+    starts = tuple(f"{scheme}://" for scheme in fetched)
+    others = " && ".join(f"!self.startsWith('{start}')" for start in starts)
+    pattern = re.compile(DOTS)
+    return Rule(
+        f"({others}) || !self.matches(r'{DOTS}')",
+        lambda uri: not uri.startswith(starts) or pattern.search(uri) is None,
+        f"{path} must not contain '.' or '..' as a folder, nor as %2E; write the path without it",
     )
 
 
