@@ -7,6 +7,7 @@ from penstock.core.manifests import restricted
 from penstock.core.manifests.engine import own_pods
 from penstock.core.manifests.model_fetch import OWN_INIT_CONTAINERS
 from penstock.core.observed.children import ObservedState
+from penstock.core.runtimes.pod_models import mounted_models
 from penstock.core.spec.adapter_sources import written_sources
 from penstock.core.spec.model_location import ModelLocation, host_path_violation
 from penstock.core.spec.revision import revision_of
@@ -16,7 +17,6 @@ from penstock.core.spec.template_limits import (
     accounts_of,
     template_violation,
 )
-from penstock_engine.contract.model_source import is_fetched
 
 TEMPLATE_NOT_ALLOWED, HOST_PATH_NOT_ALLOWED = "TemplateNotAllowed", "HostPathNotAllowed"
 NODE_CACHE_NOT_ENABLED = "NodeCacheNotEnabled"
@@ -90,11 +90,8 @@ def is_of_running_revision(spec: ServiceSpec, observed: ObservedState) -> bool:
 
 
 def _uris(spec: ServiceSpec) -> dict[str, str]:
-    """Locations of the models and adapters in the pods, by field."""
-    draft = spec.settings.get("engine.speculative.model.uri")
-    models = {"spec.model.uri": spec.model_uri} | (
-        {"spec.engine.speculative.model.uri": draft} if draft else {}
-    )
+    """Locations of the models and adapters that pods mount, by field."""
+    models = {model.field: model.uri for model in mounted_models(spec)}
     return models | written_sources(spec.settings)
 
 
@@ -104,8 +101,8 @@ def _pods_violation(spec: ServiceSpec, accounts: Collection[str]) -> str | None:
     A second check in case `template_violation` has an error: otherwise it finds nothing that the first one
     does not.
     """
-    mounted = [uri for uri in _uris(spec).values() if not is_fetched(uri)]
-    folders = [each.path for uri in mounted if (each := ModelLocation.parse(uri)).claim is None]
+    locations = map(ModelLocation.parse, _uris(spec).values())
+    folders = [each.path for each in locations if each.claim is None]
     if spec.uses_node_cache and spec.node_cache_path is not None:
         folders.append(spec.node_cache_path)
     pods = own_pods(spec, "", "image")

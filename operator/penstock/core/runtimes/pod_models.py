@@ -15,7 +15,7 @@ from penstock.core.spec.service import (
     MODEL_VOLUME,
     ServiceSpec,
 )
-from penstock_engine.contract.model_source import FORMS, MOUNTED, is_fetched
+from penstock_engine.contract.model_source import FETCHED, is_fetched
 
 DRAFT_URI = "engine.speculative.model.uri"
 TERMINATION_LOG = "/dev/termination-log"
@@ -29,7 +29,7 @@ URI_ARGUMENT = 1
 CLAIM_CACHE_FLAG, NODE_CACHE_FLAG = "--cache", "--node-cache"
 
 # Schemes of the URIs of models that pods fetch.
-FETCHED_SCHEMES = tuple(scheme for scheme in FORMS if scheme not in MOUNTED)
+FETCHED_SCHEMES = FETCHED
 # Variables that an operator may give to all containers that fetch. None is a secret: pods show their values.
 SOURCE_VARIABLES = (
     "HF_ENDPOINT", "HF_HUB_OFFLINE", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_SKIP_SIGNATURE",

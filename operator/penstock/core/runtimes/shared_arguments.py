@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, DRAFT_MOUNT, mounted_path
+from penstock.core.runtimes.pod_models import DRAFT_URI
 from penstock.core.runtimes.runtime import Argument, choice, option, switch
 from penstock.core.spec.settings import Settings
 
@@ -28,8 +29,8 @@ GENERATION_KEYS = {
 def _speculation_args(settings: Settings) -> list[str]:
     """`--speculative-config=JSON`. The draft model is at its path in the container."""
     config = _rename(settings, SPECULATION_KEYS)
-    if "engine.speculative.model.uri" in settings:
-        config["model"] = mounted_path(settings["engine.speculative.model.uri"], DRAFT_MOUNT)
+    if DRAFT_URI in settings:
+        config["model"] = mounted_path(settings[DRAFT_URI], DRAFT_MOUNT)
     return [f"--speculative-config={json.dumps(config)}"]
 
 
@@ -98,7 +99,7 @@ SHARED = (
 
 def speculation(*methods: str) -> Argument:
     """`--speculative-config`. methods: those that the runtime has; none: not checked."""
-    paths = (*SPECULATION_KEYS, "engine.speculative.model.uri")
+    paths = (*SPECULATION_KEYS, DRAFT_URI)
     return Argument(paths, ("--speculative-config",), _speculation_args, methods)
 
 
