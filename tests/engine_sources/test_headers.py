@@ -125,7 +125,7 @@ def test_numbers_of_a_broken_gguf_header_lead_nowhere() -> None:
     endless = start + struct.pack("<IIQ", 9, 8, 1 << 63) + b"\0" * 1000
     assert not has_whole_header(endless)
     assert not has_whole_header(b"GGUF" + struct.pack("<IQQ", 3, 1 << 63, 1 << 63) + b"\0" * 1000)
-    assert has_whole_header(start + struct.pack("<I", 99))  # a type that there is not
+    assert has_whole_header(start + struct.pack("<I", 99))  # an unknown type
     assert has_whole_header(start + struct.pack("<IIQ", 9, 9, 5) + struct.pack("<IQ", 9, 5) * 99)
     assert has_whole_header(b"version https://git-lfs")
     assert not has_whole_header(b"GG")

@@ -45,9 +45,9 @@ HOLD_RESOURCES: Object = {key: {"cpu": "20m", "memory": "64Mi"} for key in ("req
 SHARED_RESOURCES = ("cpu", "memory")
 # Resource of a node's disk, and how much of it a container that fetches requests, in sizes of its model:
 # markers, and parts of files that are fetched again, take some more.
-ROOM, EXTRA_ROOM = "ephemeral-storage", 1.05
+STORAGE, STORAGE_FACTOR = "ephemeral-storage", 1.05
 # The same for a model in archives, which are kept until all is unpacked. Weights shrink by a third at most.
-ARCHIVE_ROOM = 2.5
+ARCHIVE_STORAGE_FACTOR = 2.5
 # Group of the files in a cache, which all containers run with: that of the user of restricted.POD.
 CACHE_GROUP = restricted.POD["runAsUser"]
 
@@ -107,16 +107,16 @@ def with_engine_share(pod: Object, resources: Object) -> None:
     """Set the CPU and memory of containers that fetch to those of an engine. resources: of the engine."""
     for container in pod.get("initContainers", ()):
         if _is_own(container):
-            room = container["resources"].get("requests", {}).get(ROOM)
+            storage = container["resources"].get("requests", {}).get(STORAGE)
             container["resources"] = engine_share(resources)
-            if room is not None:
-                container["resources"].setdefault("requests", {})[ROOM] = room
+            if storage is not None:
+                container["resources"].setdefault("requests", {})[STORAGE] = storage
 
 
 def with_resolved_uris(template: Object, models: Mapping[str, ResolvedModel]) -> Object:
-    """Replace the URIs in a pod template by the revisions that a preflight has resolved.
+    """A copy of a pod template in which resolved URIs replace those of the spec.
 
-    models: by their URI in the spec. A container that has its resolved URI already stays as it is.
+    models: that preflights resolved, by URI in the spec. Containers that have a resolved URI stay unchanged.
     """
     found = deepcopy(template)
     for container in found["spec"].get("initContainers", ()):
@@ -126,8 +126,8 @@ def with_resolved_uris(template: Object, models: Mapping[str, ResolvedModel]) ->
         container["args"][URI_ARGUMENT] = as_argument(model.resolved_uri)
         if not _has_cache(container):
             requests = container["resources"].setdefault("requests", {})
-            room = ARCHIVE_ROOM if model.is_archive else EXTRA_ROOM
-            requests[ROOM] = str(int(room * model.total_bytes))
+            factor = ARCHIVE_STORAGE_FACTOR if model.is_archive else STORAGE_FACTOR
+            requests[STORAGE] = str(int(factor * model.total_bytes))
     return found
 
 
