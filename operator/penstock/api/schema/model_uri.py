@@ -25,18 +25,15 @@ FETCHED_FORMS = f"{', '.join(_FIRST_FORMS[:-1])} or {_FIRST_FORMS[-1]}"
 
 
 def model_uri(path: str) -> Obeys:
-    """Rules of a field with the location of a model, mounted or fetched. path: of the field in the spec."""
     """Rules of a field with the location of a model, mounted or fetched. path: of the field in the spec.
 
     The engine reads every location of a fetched model that they accept.
     """
-    fetched = [scheme for scheme in PATTERNS if scheme not in MOUNTED]
     return Obeys(
         _starts_with(path, (*MOUNTED, *FETCHED)),
         _names_claim(path),
         *(_has_form(path, scheme) for scheme in FETCHED),
-        *(_has_form(path, scheme) for scheme in fetched),
-        _has_no_dots(path, fetched),
+        _has_no_dots(path, FETCHED),
         no_parent_folders(path),
     )
 
