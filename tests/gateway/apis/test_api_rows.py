@@ -151,6 +151,16 @@ def test_previous_response_is_read_where_responses_are_stored(fields, previous):
     assert read("/v1/chat/completions", **fields).previous_response == ""
 
 
+def test_only_streams_of_openais_older_apis_have_an_event_of_usage_to_hide():
+    """Other APIs have the usage in an event that every client gets."""
+    hiding = {path for path in BY_PATH if read(path, stream=True).hides_usage}
+    assert hiding == {
+        "/v1/chat/completions", "/v1/completions", "/v1/chat/completions/batch", "/invocations",
+    }  # fmt: skip
+    options = {"include_usage": True}
+    assert not read("/v1/completions", stream=True, stream_options=options).hides_usage
+
+
 @pytest.mark.parametrize(
     ("fields", "api"),
     [

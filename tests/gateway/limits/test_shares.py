@@ -222,7 +222,7 @@ async def test_request_holds_nothing_while_an_error_of_the_gateway_is_sent(start
         await read.wait()
 
     scope = {
-        "type": "http", "path": COMPLETIONS.path, "query_string": b"", "headers": [],
+        "type": "http", "method": "POST", "path": COMPLETIONS.path, "query_string": b"", "headers": [],
         "client": ("10.0.0.1", 9),
     }  # fmt: skip
     answering = asyncio.create_task(EngineRoute(state, COMPLETIONS)(scope, receive, send))

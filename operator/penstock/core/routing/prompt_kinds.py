@@ -27,6 +27,8 @@ from penstock.core.routing.prompt_text import (
 BYTES_PER_TOKEN = 4
 # Types of Anthropic's blocks without media of their own; a result of a tool may have some in its content.
 TEXT_BLOCKS = frozenset({None, "text", "thinking", "redacted_thinking", "tool_use", "tool_result"})
+# Fields of a block that have text, or parts with text.
+BLOCK_TEXTS = ("text", "thinking", "content")
 # Fields of an item of a response's input that have text.
 ITEM_TEXTS = ("content", "arguments", "input", "output")
 # Bound on the JSON values and keys of tools and their calls that are measured in one request. 128 tools of 20
@@ -119,13 +121,14 @@ class Blocks(Messages):
     """The messages of Anthropic's API, whose blocks may be calls of tools and their results."""
 
     def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
-        return sum(
-            text_bytes(block.get("text"))
-            + text_bytes(block.get("thinking"))
-            + meter.measure(block.get("input"))
-            + content_bytes(block.get("content"))
-            for block in blocks(value)
-        )
+        total = 0
+        for block in blocks(value):  # 4 MiB have 80,000, so only what is there is measured
+            for name in BLOCK_TEXTS:
+                if (content := block.get(name)) is not None:
+                    total += content_bytes(content)
+            if (call := block.get("input")) is not None:
+                total += meter.measure(call)
+        return total
 
     def is_text_only(self, value: Any) -> bool:
         return all(

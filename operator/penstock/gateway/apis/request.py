@@ -94,6 +94,7 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         raise RequestError(400, "you must provide a model, as a string", param="model")
     if user is not None and len(user) > MAX_USER_CHARACTERS:
         user = None
+    wants_usage = (fields.get("stream_options") or {}).get("include_usage")
     prompt, variant = api.prompt_of(fields), api.variant_of(fields)
     is_stream = variant.generates and fields.get("stream", False)
     return InferenceRequest(
@@ -105,6 +106,6 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         RequestAttributes.of(fields, prompt),
         prompt_bytes=prompt.text_bytes,
         is_text_only=prompt.is_text_only,
-        hides_usage=is_stream and not (fields.get("stream_options") or {}).get("include_usage"),
+        hides_usage=is_stream and variant.errors == "OpenAI" and not wants_usage,
         previous_response=fields.get("previous_response_id") or "",
     )
