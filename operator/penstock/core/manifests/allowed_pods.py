@@ -6,6 +6,11 @@ from dataclasses import dataclass, replace
 from penstock.core.manifests import restricted
 from penstock.core.manifests.engine import own_pods
 from penstock.core.manifests.model_fetch import OWN_INIT_CONTAINERS
+from penstock.core.manifests.pod_form import (
+    pods_form_violation,
+    template_form_violation,
+    type_violation,
+)
 from penstock.core.observed.children import ObservedState
 from penstock.core.runtimes.pod_models import mounted_models
 from penstock.core.spec.adapter_sources import written_sources
@@ -38,7 +43,8 @@ class Violation:
 class PodLimits:
     """Limits that the operator sets on the pods of services.
 
-    allow_unrestricted_templates: any pod template is allowed. allowed_host_paths: folders of the nodes below
+    allow_unrestricted_templates: any pod template is allowed whose pods have what Penstock puts into them.
+    allowed_host_paths: folders of the nodes below
     which models and adapters may be. allowed_service_accounts: those that pods may use, each NAME or
     NAMESPACE/NAME. node_cache_path: folder of each node with its cache of models, which pods may read; None:
     nodes have none.
@@ -57,11 +63,22 @@ class PodLimits:
                 return Violation(HOST_PATH_NOT_ALLOWED, refused)
         if spec.uses_node_cache and self.node_cache_path is None:
             return Violation(NODE_CACHE_NOT_ENABLED, NODE_CACHE_REFUSED)
-        if self.allow_unrestricted_templates:
-            return None
         spec = replace(spec, node_cache_path=self.node_cache_path)
         accounts = accounts_of(spec.namespace, self.allowed_service_accounts)
-        refused = template_violation(spec.template, accounts) or _pods_violation(spec, accounts)
+        if self.allow_unrestricted_templates:
+            refused = (
+                type_violation(spec.template)
+                or template_form_violation(spec.template)
+                or _form_violation(spec)
+            )
+        else:
+            refused = (
+                type_violation(spec.template)
+                or template_violation(spec.template, accounts)
+                or template_form_violation(spec.template)
+                or _form_violation(spec)
+                or _pods_violation(spec, accounts)
+            )
         return None if refused is None else Violation(TEMPLATE_NOT_ALLOWED, refused)
 
 
@@ -93,6 +110,11 @@ def _uris(spec: ServiceSpec) -> dict[str, str]:
     """Locations of the models and adapters that pods mount, by field."""
     models = {model.field: model.uri for model in mounted_models(spec)}
     return models | written_sources(spec.settings)
+
+
+def _form_violation(spec: ServiceSpec) -> str | None:
+    """What the pods lack once the template is merged, as a sentence; None: nothing."""
+    return pods_form_violation(own_pods(spec, "", "image"))
 
 
 def _pods_violation(spec: ServiceSpec, accounts: Collection[str]) -> str | None:

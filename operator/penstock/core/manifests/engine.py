@@ -190,7 +190,7 @@ def preflight_with_engine_resources(preflight: Object, engine: Object) -> Object
     For namespaces whose limit range or quota does not allow a smaller pod. engine: its Deployment.
     """
     pod = deepcopy(preflight)
-    taken = _engine_container(engine["spec"]["template"]["spec"])["resources"]
+    taken = _engine_container(engine["spec"]["template"]["spec"]).get("resources", {})
     _engine_container(pod["spec"])["resources"] = engine_share(taken)
     return pod
 

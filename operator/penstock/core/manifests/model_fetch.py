@@ -107,10 +107,10 @@ def with_engine_share(pod: Object, resources: Object) -> None:
     """Set the CPU and memory of containers that fetch to those of an engine. resources: of the engine."""
     for container in pod.get("initContainers", ()):
         if _is_own(container):
-            storage = container["resources"].get("requests", {}).get(STORAGE)
+            storage = container.get("resources", {}).get("requests", {}).get(STORAGE)
             container["resources"] = engine_share(resources)
             if storage is not None:
-                container["resources"].setdefault("requests", {})[STORAGE] = storage
+                container.setdefault("resources", {}).setdefault("requests", {})[STORAGE] = storage
 
 
 def with_resolved_uris(template: Object, models: Mapping[str, ResolvedModel]) -> Object:
@@ -125,7 +125,7 @@ def with_resolved_uris(template: Object, models: Mapping[str, ResolvedModel]) ->
             continue
         container["args"][URI_ARGUMENT] = as_argument(model.resolved_uri)
         if not _has_cache(container):
-            requests = container["resources"].setdefault("requests", {})
+            requests = container.setdefault("resources", {}).setdefault("requests", {})
             factor = ARCHIVE_STORAGE_FACTOR if model.is_archive else STORAGE_FACTOR
             requests[STORAGE] = str(int(factor * model.total_bytes))
     return found
@@ -240,7 +240,7 @@ def _engine_of(pod: Object) -> Object:
 
 def _uri_of(container: Object) -> str:
     """The URI in the arguments of a container that fetches; empty if it has none."""
-    args: Any = container.get("args", ())
+    args: Any = container.get("args") or ()
     return str(args[URI_ARGUMENT]).replace("$$", "$") if len(args) > URI_ARGUMENT else ""
 
 
