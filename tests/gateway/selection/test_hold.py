@@ -103,6 +103,18 @@ async def test_a_stream_whose_hold_is_over_ends_with_the_error(start_gateway, as
     assert json.loads(event)["error"]["code"] == "scaled_to_zero"
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses"])
+async def test_error_of_a_held_stream_has_the_form_of_its_api(start_gateway, asleep, path):
+    front = await start_gateway(hold_s=0.1, hold_comment_interval_s=0.01)
+    front.publish(asleep)
+    status, body = await front.ask(path)
+    name, event = body.replace(COMMENT, b"").split(b"\ndata: ")
+    error = json.loads(event)["error"]
+    assert (status, name, event[-2:]) == (200, b"event: error", b"\n\n")
+    assert error["message"].startswith("the InferenceService default/chat had no engine")
+    assert error["type"] == ("overloaded_error" if path == "/v1/messages" else "unavailable_error")
+
+
 @pytest.mark.parametrize("answer", [b'{"error":\n {"message": "no"}}', b'{"choices": []}'])
 async def test_what_an_engine_answers_to_a_stream_with_comments_is_an_event(
     until, start_engine, start_gateway, asleep, answer
