@@ -93,7 +93,8 @@ def _with_hub(cluster: Cluster, say: Say) -> Cluster:
     """Decide where pods find models of hf://, and record it: later calls find the same decision."""
     if cluster.has_hub_mirror is not None:
         return cluster
-    say("looking for the Hugging Face hub")
+    if cluster.node == "agent":
+        say("looking for the Hugging Face hub")
     return record.update(replace(cluster, has_hub_mirror=not pods_reach_hub(cluster.node)))
 
 
