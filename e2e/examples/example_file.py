@@ -57,11 +57,11 @@ class ExampleFile:
         ]
 
     def chart_values(self) -> dict[str, Any]:
-        """The values of the chart that its first comment names, in lines that are indented."""
+        """The values of the chart in the indented lines of a comment. There have to be some."""
         lines = [
             line.removeprefix("#") for line in self.text.splitlines() if line.startswith("#   ")
         ]
-        values: dict[str, Any] = yaml.safe_load("\n".join(lines)) or {}
+        values: dict[str, Any] = yaml.safe_load("\n".join(lines))
         return values
 
     def _secrets(self) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from tests.support.sources.registry import push_artifact, registry_server
 
 BUCKET, FOLDER = "models", "chat/v3"  # of s3://, gs:// and az:// in the examples
 TOKEN = "hf_examples"
+AZURE = "AZURE_STORAGE_ENDPOINT"
 GGUF = "/chat/model.gguf"
 PASSWORD = f"Basic {base64.b64encode(b'reader:secret').decode()}"
 FICTITIOUS_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -56,14 +58,18 @@ def local_sources(model: Path, adapter: Path, folder: Path) -> Iterator[Sources]
         s3 = stack.enter_context(s3_server(folder / "s3"))
         (folder / "s3" / BUCKET).mkdir()
         gcs = stack.enter_context(gcs_server())
-        azure = stack.enter_context(azure_server(folder / "azure"))
+        variables = {"HF_ENDPOINT": hub.url, "GOOGLE_BASE_URL": gcs}
+        if shutil.which("npm"):  # azurite comes from there
+            azure = stack.enter_context(azure_server(folder / "azure"))
+            _fill_azure(azure, files)
+            variables[AZURE] = azure
         registry = stack.enter_context(registry_server())
         push_artifact(registry, "models/chat", "v3", files)
-        _fill_stores(s3, gcs, azure, files)
+        _fill_stores(s3, gcs, files)
         web, digest = stack.enter_context(_web_server(model, folder))
         (folder / "service-account.json").write_text(json.dumps(_google_account()))
         yield Sources(
-            {"HF_ENDPOINT": hub.url, "GOOGLE_BASE_URL": gcs, "AZURE_STORAGE_ENDPOINT": azure},
+            variables,
             {
                 "https://minio.storage:9000": s3, "registry.example.com": registry,
                 "https://downloads.example.com": web, FICTITIOUS_DIGEST: digest,
@@ -83,22 +89,25 @@ def _content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def _fill_stores(s3: str, gcs: str, azure: str, files: Mapping[str, bytes]) -> None:
-    options = {"allow_http": True}
-    s3_store = S3Store(
+def _fill_stores(s3: str, gcs: str, files: Mapping[str, bytes]) -> None:
+    store = S3Store(
         BUCKET, endpoint=s3, region=REGION, access_key_id=KEY, secret_access_key=SECRET,
-        client_options=options,
+        client_options={"allow_http": True},
     )  # fmt: skip
     make_bucket(gcs, BUCKET)
-    make_container(azure, BUCKET)
-    azure_store = AzureStore(
-        BUCKET, endpoint=azure, account_name=ACCOUNT, account_key=AZURE_KEY, client_options=options
-    )
     for name, data in files.items():
-        key = f"{FOLDER}/{name}"
-        obstore.put(s3_store, key, data)
-        put_object(gcs, BUCKET, key, data)
-        obstore.put(azure_store, key, data)
+        obstore.put(store, f"{FOLDER}/{name}", data)
+        put_object(gcs, BUCKET, f"{FOLDER}/{name}", data)
+
+
+def _fill_azure(url: str, files: Mapping[str, bytes]) -> None:
+    make_container(url, BUCKET)
+    store = AzureStore(
+        BUCKET, endpoint=url, account_name=ACCOUNT, account_key=AZURE_KEY,
+        client_options={"allow_http": True},
+    )  # fmt: skip
+    for name, data in files.items():
+        obstore.put(store, f"{FOLDER}/{name}", data)
 
 
 class PasswordServer(FileServer):

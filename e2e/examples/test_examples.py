@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from e2e.examples.example_file import ROOT, ExampleFile
-from e2e.examples.local_sources import Sources, local_sources
+from e2e.examples.local_sources import AZURE, Sources, local_sources
 from e2e.nodes import values
 
 from penstock.chart.names import NAMESPACE, NODE_CACHE, OPERATOR
@@ -153,6 +153,8 @@ async def team(cluster: Cluster, volumes: list[Object]) -> AsyncIterator[Stage]:
 
 @pytest.mark.parametrize("names", cases(), ids=lambda names: names[0])
 async def test_an_example_answers(names: tuple[str, ...], team: Stage, sources: Sources) -> None:
+    if names == ("model-sources/azure.yaml",) and AZURE not in sources.variables:
+        pytest.skip("azurite comes from npm, which is not installed")
     for name in names:
         example = ExampleFile.read(name, sources.addresses, with_secret=name in WITH_SECRET)
         for command in example.commands(sources.values):
