@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.specs.random_templates import OVERRIDES
 from tests.support.specs.service_spec import service_spec
@@ -77,6 +77,7 @@ def assert_usable(spec: ServiceSpec) -> None:
 
 @settings(max_examples=1000)
 @given(TEMPLATES, st.sampled_from([service_spec(), FETCHED]))
+@example({"spec": {"initContainers": [{"name": "side", "args": 5}]}}, FETCHED)
 def test_each_template_makes_usable_pods_or_is_refused(template: Any, spec: ServiceSpec) -> None:
     spec = replace(spec, template=template)
     PodLimits().violation(spec)

@@ -240,8 +240,9 @@ def _engine_of(pod: Object) -> Object:
 
 def _uri_of(container: Object) -> str:
     """The URI in the arguments of a container that fetches; empty if it has none."""
-    args: Any = container.get("args") or ()
-    return str(args[URI_ARGUMENT]).replace("$$", "$") if len(args) > URI_ARGUMENT else ""
+    args: Any = container.get("args")
+    is_own = isinstance(args, list) and len(args) > URI_ARGUMENT
+    return str(args[URI_ARGUMENT]).replace("$$", "$") if is_own else ""
 
 
 def _has_cache(container: Object) -> bool:
