@@ -115,6 +115,12 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+async def is_on_both(adapted: AdaptedService) -> bool:
+    """Whether both engines have the adapter. The placement may know one of them a pass later."""
+    status = (await adapted.statuses()).get("sql", {})
+    return bool(status.get("loadedReplicas") == 2)
+
+
 async def is_promoted(stage: Stage, adapted: AdaptedService, before: str) -> bool:
     """Whether another version of the adapter has the traffic; promotes one that is judged.
 
@@ -147,8 +153,10 @@ async def test_an_adapter_is_fetched_once_for_all_engines(
     adapted = AdaptedService(stage)
     try:
         await stage.wait_for_engines(ADAPTED, 2, within_s=120)
-        status = await adapted.wait_for("sql", within_s=60, Loaded="AllLoaded", Ready="Ready")
-        assert status["loadedReplicas"] == 2
+        await poll_until(
+            lambda: is_on_both(adapted), within_s=60, what="both engines have the adapter"
+        )
+        status = await adapted.wait_for("sql", Loaded="AllLoaded", Ready="Ready")
         (record,) = status["fetchedVersions"]
         assert (record["claimName"], record["resolvedURI"]) == (CACHE, f"hf://org/sql@{commit}")
         await adapted.wait_for_models(["sql"])
