@@ -76,6 +76,12 @@ class ModelSource:
             return self.revision is not None and COMMIT.fullmatch(self.revision) is not None
         return self.digest is not None
 
+    @property
+    def last_name(self) -> str:
+        """Last part of the path, as the file or folder is called that is fetched; empty without a path."""
+        name = self.path.rpartition("/")[2]
+        return unquote(name) if self.scheme == "https" else name
+
     def __str__(self) -> str:
         place = f"{self.scheme}://{self.host}"
         if self.scheme == "hf":

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from penstock_engine.contract.model_source import ModelSource
 from penstock_engine.sources.errors import FetchError
@@ -34,7 +34,7 @@ class Web:
 
     def resolve(self) -> Listing:
         """List the files that the URI names, with their sizes. Raises FetchError."""
-        name = unquote(self._source.path.rpartition("/")[2])
+        name = self._source.last_name
         if name.lower().endswith(LISTS):
             return self._list()
         is_archive = name.lower().endswith(ARCHIVES)

@@ -1,7 +1,7 @@
 """Paths in an engine's container."""
 
 from penstock.core.spec.model_location import ModelLocation
-from penstock_engine.contract.model_source import is_fetched
+from penstock_engine.contract.model_source import is_fetched, parse_model_source
 
 MODEL_MOUNT = "/models"
 DRAFT_MOUNT = "/draft"
@@ -27,8 +27,8 @@ def mounted_path(uri: str, mount: str) -> str:
     location = ModelLocation.parse(uri)
     path = "" if location.claim is None else location.path
     if is_fetched(uri):
-        # Runtimes take a GGUF file by its own path. Its name in the folder is the last part of the URI's.
-        name = uri.partition("#")[0].rpartition("/")[2]
+        # Runtimes take a GGUF file by its own path, which is below the mount under its own name.
+        name = parse_model_source(uri).last_name
         path = name if name.endswith(".gguf") else ""
     return f"{mount}/{path}".rstrip("/").replace("$", "$$")
 
