@@ -45,7 +45,7 @@ def fetch_with_node_cache(
         with suppress(OSError):  # the fetch says what is wrong with the folder
             remove_marker(into)  # it may be of links into the cache, which nobody holds
         deadline.check()
-        own_limits = replace(limits, deadline_s=deadline.rest_s, cache_bytes=None)
+        own_limits = replace(limits, deadline_s=deadline.rest_s)
         return fetch_model(uri, into, None, own_limits, progress)
     return FetchResult(
         resolved_uri=model.manifest.resolved_uri,
@@ -65,10 +65,9 @@ class _Request:
     ) -> None:
         self._source, self._mount = source, mount
         self._deadline, self._progress = deadline, progress
-        self._retry_until_s: float | None = (
-            None  # None: the server has neither answered nor been busy
-        )
-        self._is_retry_said = False
+        self._has_answered = False
+        self._done_bytes = 0  # the most that an answer has told
+        self._failing_since_s: float | None = None  # without an answer that told more
 
     def run(self) -> CachedModel:
         """The model, once the cache has it. Raises NodeCacheError, FetchError (DeadlineExceeded)."""
@@ -76,28 +75,25 @@ class _Request:
             try:
                 return self._ask()
             except NodeCacheError as error:
-                if not self._may_retry(error):
+                if not (error.is_busy or (error.is_disconnect and self._has_answered)):
                     raise
-                if not self._is_retry_said:
-                    self._is_retry_said = True
+                if self._failing_since_s is None:
+                    self._failing_since_s = time.monotonic()
                     self._progress.say(f"The cache of the node is asked again: {error}")
+                elif time.monotonic() - self._failing_since_s > RETRY_FOR_S:
+                    raise
             self._deadline.sleep(RETRY_PAUSE_S)
 
     def _ask(self) -> CachedModel:
         """Ask once. Raises NodeCacheError, FetchError (DeadlineExceeded)."""
         wanted = {"uri": str(self._source), "hold_seconds": self._deadline.limits.hold_s}
         with request(self._mount, FETCH_PATH, wanted) as answer:
+            self._has_answered = True
             while True:
                 content = read_line(answer.readline(MAX_LINE_BYTES), self._source, self._mount)
                 if isinstance(content, CachedModel):
                     return content
-                self._retry_until_s, self._is_retry_said = time.monotonic() + RETRY_FOR_S, False
+                if content.done_bytes > self._done_bytes:
+                    self._done_bytes, self._failing_since_s = content.done_bytes, None
                 self._progress.mirror(content)
                 self._deadline.check()
-
-    def _may_retry(self, error: NodeCacheError) -> bool:
-        """Whether to ask again: a server may start again, and one that is busy may have room."""
-        if error.is_busy and self._retry_until_s is None:
-            self._retry_until_s = time.monotonic() + RETRY_FOR_S
-        has_time = self._retry_until_s is not None and time.monotonic() < self._retry_until_s
-        return has_time and (error.is_busy or error.is_disconnect)

@@ -61,7 +61,8 @@ class Fetches:
             if fetch is None:
                 if len(self._running) >= MAX_FETCHES:
                     raise TooManyFetches
-                fetch = self._running[uri] = Fetch(source, Progress(self._say))
+                progress = Progress(lambda line: self._say(f"{uri}: {line}"))
+                fetch = self._running[uri] = Fetch(source, progress)
                 threading.Thread(target=self._run, args=(fetch,), name="fetch", daemon=True).start()
             fetch.num_joined += 1
             fetch.num_waiting += 1
@@ -90,7 +91,7 @@ class Fetches:
                 fetch.is_unused.wait(ANSWER_S)
         except Exception as error:  # noqa: BLE001 - those who wait need an answer
             failure = error if isinstance(error, FetchError) else _unexpected(error)
-            self._say(f"{fetch.source} was not fetched: {failure}")
+            fetch.progress.say(f"it was not fetched: {failure}")
             if fetch.source.is_resolved:
                 self._store.forget_use(self._store.model_path(fetch.source))
             if not fetch.result.done():
@@ -107,7 +108,7 @@ class Fetches:
                 fetch.is_unused.set()
 
     def _end_overdue(self, fetch: Fetch) -> None:
-        self._say(f"The fetch of {fetch.source} hangs after its deadline: this process ends")
+        fetch.progress.say("its fetch hangs after its deadline: this process ends")
         self._end()
 
 
