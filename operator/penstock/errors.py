@@ -1,4 +1,4 @@
-"""Errors of requests to the Kubernetes API server.
+"""Errors of requests to the Kubernetes API server, and of files that users give.
 
 KubeError(Exception)
   Rejected      the request is wrong and stays wrong until its content changes
@@ -40,3 +40,7 @@ class Transient(KubeError):
 
 class Forbidden(Transient):
     """RBAC, a quota or pod security denies the request, until one of them changes."""
+
+
+class CertificateError(Exception):
+    """A certificate or its key cannot be used. The message names the file and has none of its content."""

@@ -6,9 +6,11 @@ import gc
 import json
 import selectors
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +18,14 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.gateway.engine_answers import CHUNKS, LAST_EVENTS
+from tests.support.sources.certificates import AUTHORITY, CERTIFICATE, KEY, loopback_certificate
 
 from penstock.clients.machine.clock import monotonic
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.app import Gateway
+from penstock.gateway.http.certificate import ServedCertificate
+from penstock.gateway.http.protocol import GatewayProtocol
 from penstock.gateway.http.servers import Server
 from penstock.gateway.server import run
 from penstock.gateway.settings import GatewaySettings
@@ -176,6 +181,11 @@ class Front:
     def num_connections(self) -> int:
         """Number of client connections that the gateway has open."""
         return len(self.server.server_state.connections)
+
+    def gateway_connections(self) -> list[GatewayProtocol]:
+        """Connections of clients, without those in a TLS handshake."""
+        found = self.server.server_state.connections
+        return [each for each in found if isinstance(each, GatewayProtocol)]
 
     def publish(self, *services: Service) -> None:
         self.snapshots.publish(Snapshot(services))
@@ -363,6 +373,15 @@ async def start_engine() -> AsyncIterator[Callable[..., Awaitable[Engine]]]:
         await engine.stop()
 
 
+@pytest.fixture(params=["plain", "tls"])
+def plain_or_tls(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Path]:
+    """Arguments of `start_gateway`, once without and once with TLS."""
+    if request.param == "plain":
+        return {}
+    loopback_certificate(tmp_path)
+    return {"tls": tmp_path}
+
+
 @pytest.fixture
 def quick_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let servers end at once: every tenth of a second uvicorn looks whether to end, and pauses as long."""
@@ -377,7 +396,10 @@ def quick_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awaitable[Front]]]:
-    """`await start_gateway(engine, …, setting=…)`; engines of one service called chat. now: its clock."""
+    """`await start_gateway(engine, …, setting=…)`; engines of one service called chat.
+
+    now: its clock. tls: a folder of `loopback_certificate`, with which it and its client then use TLS.
+    """
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(
@@ -385,6 +407,7 @@ async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awai
             synced: bool = True,
             now: Callable[[], float] = monotonic,
             tracer: Any = None,
+            tls: Path | None = None,
             **settings: Any,
         ) -> Front:
             chosen = GatewaySettings(
@@ -397,10 +420,13 @@ async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awai
             snapshots = SnapshotStore()
             upstream = await stack.enter_async_context(Upstream(chosen))
             gateway = Gateway(snapshots, upstream, chosen, now, tracer)
-            servers, stop = gateway.http_servers(), asyncio.Event()
+            certificate = None if tls is None else ServedCertificate(tls / CERTIFICATE, tls / KEY)
+            servers, stop = gateway.http_servers(certificate), asyncio.Event()
             task = asyncio.create_task(run(gateway, stop, servers))
             await until(lambda: servers.clients.started and servers.management.started)
-            client = await stack.enter_async_context(aiohttp.ClientSession())
+            trusted = True if tls is None else ssl.create_default_context(cafile=tls / AUTHORITY)
+            connector = aiohttp.TCPConnector(ssl=trusted)
+            client = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
 
             async def end() -> None:
                 await client.close()
@@ -409,8 +435,9 @@ async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awai
 
             stack.push_async_callback(end)
             port, management_port = servers.clients.port, servers.management.port
+            scheme = "http" if tls is None else "https"
             front = Front(
-                f"http://127.0.0.1:{port}", f"http://127.0.0.1:{management_port}", port, gateway,
+                f"{scheme}://127.0.0.1:{port}", f"http://127.0.0.1:{management_port}", port, gateway,
                 snapshots, client, stop, task, servers.clients, servers.management,
             )  # fmt: skip
             if synced:

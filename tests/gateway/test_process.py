@@ -4,12 +4,14 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import sys
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp.test_utils import unused_port
+from tests.support.sources.certificates import AUTHORITY, CERTIFICATE, KEY, loopback_certificate
 
 KUBECONFIG = """
 apiVersion: v1
@@ -81,3 +83,67 @@ async def test_missing_credentials_are_reported(environment, tmp_path):
     said, _ = await process.communicate()
     assert process.returncode == 1
     assert "set KUBECONFIG" in said.decode()
+
+
+async def connected(port, context=None):
+    """A connection to the process, which may not listen yet."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.05)
+
+
+async def test_tls_in_a_process(environment, tmp_path):
+    """With the event loop of the process, which is not that of tests."""
+    loopback_certificate(tmp_path)
+    port = unused_port()
+    process = await start(
+        environment, f"--port={port}", f"--management-port={unused_port()}", "--drain-delay-s=0",
+        f"--tls-certificate={tmp_path / CERTIFICATE}", f"--tls-key={tmp_path / KEY}",
+        "--head-timeout-s=1", "--max-body-bytes=1000",
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        silent, silent_writer = await connected(port)
+        plain, writer = await connected(port)
+        writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert b"HTTP" not in await plain.read()
+        writer.close()
+        context = ssl.create_default_context(cafile=tmp_path / AUTHORITY)
+        reader, writer = await connected(port, context)
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 3000000\r\n\r\n"
+        writer.write(head + b"x" * 3_000_000)
+        await writer.drain()
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+        assert (await reader.read()).endswith(b"}")
+        writer.close()
+        assert await silent.read() == b""
+        silent_writer.close()
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+    lines = [json.loads(line) for line in (await process.stdout.read()).splitlines()]
+    assert not any("traceback" in line or line["level"] == "error" for line in lines)
+    assert [line["reason"] for line in lines if line["message"] == "connection refused"] == [
+        "TLS handshake failed: HTTP_REQUEST"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "text"),
+    [
+        (("--tls-key={key}",), 2, "--tls-certificate: TLS needs both files; set it too"),
+        (("--tls-certificate={key}",), 2, "--tls-key: TLS needs both files; set it too"),
+        (
+            ("--tls-certificate={key}", "--tls-key={key}"),
+            1,
+            "{key} cannot be read: No such file or directory",
+        ),
+    ],
+)
+async def test_tls_files_that_cannot_be_used(environment, tmp_path, options, status, text):
+    key = tmp_path / KEY
+    process = await start(environment, *(each.format(key=key) for each in options))
+    said, _ = await process.communicate()
+    assert process.returncode == status
+    assert text.format(key=key) in " ".join(said.decode().replace("│", "").split())

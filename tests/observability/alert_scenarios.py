@@ -259,4 +259,13 @@ INCIDENTS = [
         },
         fires_at=minutes(62), clears_at=minutes(66),
     ),
+    Scenario(
+        "PenstockGatewayCertificateExpires", "critical",
+        {
+            'penstock_gateway_tls_certificate_expiry_timestamp_seconds{pod="g"}':
+                level((88200, 60), (880000, 60)),
+            'penstock_gateway_tls_certificate_expiry_timestamp_seconds{pod="plain"}': "0x120",
+        },
+        fires_at=minutes(36), clears_at=minutes(62),
+    ),
 ]  # fmt: skip

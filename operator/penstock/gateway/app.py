@@ -17,6 +17,7 @@ from penstock.clients.machine.logs import fields
 from penstock.core.routing.apis import APIS, RESPONSES, STORED_RESPONSE_ROUTES, Api, ErrorForm
 from penstock.gateway.apis.errors import RequestError, error_body
 from penstock.gateway.apis.model_list import ModelList, model
+from penstock.gateway.http.certificate import ServedCertificate
 from penstock.gateway.http.client import ClientDisconnected, ClientResponse
 from penstock.gateway.http.cors import Cors
 from penstock.gateway.http.servers import HttpServers, http_servers
@@ -83,11 +84,14 @@ class Gateway:
         self.app.router.redirect_slashes = False
         self.management_app = management_app(self.state)
 
-    def http_servers(self) -> HttpServers:
-        """Make the servers of both applications. They do not listen yet."""
+    def http_servers(self, certificate: ServedCertificate | None = None) -> HttpServers:
+        """Make the servers of both applications. They do not listen yet.
+
+        certificate: for TLS with clients; None: without TLS.
+        """
         settings = self.state.settings
         app = Cors(self.app, settings.cors_origins) if settings.cors_origins else self.app
-        return http_servers(app, self.management_app, settings)
+        return http_servers(app, self.management_app, settings, certificate)
 
     def drain(self) -> None:
         """Become unready, and close each connection with its next response."""

@@ -6,11 +6,14 @@ import signal
 from typing import TYPE_CHECKING
 
 from penstock.clients.kubernetes.client import connect
+from penstock.errors import CertificateError
 from penstock.gateway.app import Gateway
+from penstock.gateway.http.certificate import ServedCertificate
 from penstock.gateway.http.open_files import fit_connections
 from penstock.gateway.http.servers import HttpServers, Server
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.store import SnapshotStore
+from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.upstream.upstream import Upstream
 from penstock_engine.telemetry import traces
 
@@ -23,13 +26,19 @@ logger = logging.getLogger(__name__)
 LAG_INTERVAL_S = 0.5
 # Longest interval between two checks for slow clients.
 MAX_CHECK_INTERVAL_S = 1.0
+# Interval between two checks for a new certificate. The kubelet takes up to a minute or two to renew a
+# Secret's volume, so this adds little.
+CERTIFICATE_CHECK_INTERVAL_S = 5.0
 
 
 async def serve(settings: GatewaySettings) -> None:
     """Run a gateway until SIGTERM or SIGINT and the drain that follows.
 
-    Raises KubeError if there are no credentials for a cluster.
+    Raises KubeError if there are no credentials for a cluster, and CertificateError.
     """
+    certificate = None
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        certificate = ServedCertificate(settings.tls_certificate, settings.tls_key)
     settings = fit_connections(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -49,7 +58,7 @@ async def serve(settings: GatewaySettings) -> None:
             snapshots.follow(kube, settings.namespace, metrics.count_watch_restart)
         )
         try:
-            await run(gateway, stop)
+            await run(gateway, stop, gateway.http_servers(certificate))
         finally:
             follower.cancel()
             if tracer is not None:
@@ -76,6 +85,9 @@ async def run(gateway: Gateway, stop: asyncio.Event, servers: HttpServers | None
                 group.create_task(_end_slow_clients(servers, gateway.state.settings)),
                 group.create_task(_drain(gateway, servers.clients, stop)),
             ]
+            if servers.certificate is not None:
+                renewal = _renew(servers.certificate, gateway.state.metrics)
+                background.append(group.create_task(renewal))
             group.create_task(servers.management.serve())
             await servers.clients.serve()
             servers.management.should_exit = True  # probes are answered until here
@@ -106,6 +118,22 @@ async def _measure_loop_lag(gateway: Gateway) -> None:
         due_s = loop.time() + LAG_INTERVAL_S
         await asyncio.sleep(LAG_INTERVAL_S)
         gateway.note_loop_lag(max(0.0, loop.time() - due_s))
+
+
+async def _renew(certificate: ServedCertificate, metrics: Metrics) -> None:
+    """Load the certificate again whenever its files change."""
+    metrics.tls_expiry.set(certificate.expires_s)
+    while True:
+        await asyncio.sleep(CERTIFICATE_CHECK_INTERVAL_S)
+        try:
+            if not await asyncio.to_thread(certificate.reload_if_changed):
+                continue
+        except CertificateError as error:
+            metrics.tls_reload_failures.inc()
+            logger.error("the old TLS certificate is kept: %s", error)
+            continue
+        metrics.tls_expiry.set(certificate.expires_s)
+        logger.info("new TLS certificate loaded")
 
 
 async def _end_slow_clients(servers: HttpServers, settings: GatewaySettings) -> None:

@@ -1,6 +1,7 @@
 """Settings of a gateway process."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from penstock.core.routing.hold import HOLD_S
 
@@ -11,6 +12,9 @@ class GatewaySettings:
     host: str = "0.0.0.0"  # noqa: S104 - clients connect from outside; manifests give the pod's own address
     port: int = 8080
     management_port: int = 8082
+    # Files of the certificate and the key with which clients are served by TLS; both or none.
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
     # Namespace to watch. None: every namespace.
     namespace: str | None = None
 

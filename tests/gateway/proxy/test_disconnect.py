@@ -63,9 +63,9 @@ async def test_disconnect_before_the_first_byte(
 
 
 @STREAMED_WAYS
-async def test_disconnect_while_streaming(start_engine, start_gateway, path):
+async def test_disconnect_while_streaming(start_engine, start_gateway, path, plain_or_tls):
     engine = await start_engine(endless)
-    front = await start_gateway(engine)
+    front = await start_gateway(engine, **plain_or_tls)
     got = await front.post(path).__aenter__()
     await got.content.readany()
 

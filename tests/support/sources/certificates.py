@@ -14,14 +14,21 @@ from cryptography.x509.oid import NameOID
 AUTHORITY, CERTIFICATE, KEY = "authority.pem", "certificate.pem", "key.pem"
 
 
-def loopback_certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """A server's context, and the file of the authority that clients have to trust."""
+def loopback_certificate(
+    folder: Path, valid_for: datetime.timedelta = datetime.timedelta(days=1)
+) -> tuple[ssl.SSLContext, Path]:
+    """A server's context, and the file of the authority that clients have to trust.
+
+    valid_for: from now, of the certificate; negative if it has expired.
+    """
     issuer_key, key = (
         ec.generate_private_key(ec.SECP256R1()),
         ec.generate_private_key(ec.SECP256R1()),
     )
-    issuer = _certificate("authority", "authority", issuer_key, issuer_key, is_authority=True)
-    certificate = _certificate("loopback", "authority", key, issuer_key, is_authority=False)
+    end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+    issuer = _certificate("authority", "authority", issuer_key, issuer_key, end, is_authority=True)
+    end += valid_for - datetime.timedelta(days=1)
+    certificate = _certificate("loopback", "authority", key, issuer_key, end, is_authority=False)
     for name, content in ((AUTHORITY, issuer), (CERTIFICATE, certificate)):
         (folder / name).write_bytes(content.public_bytes(serialization.Encoding.PEM))
     (folder / KEY).write_bytes(
@@ -41,10 +48,11 @@ def _certificate(
     issuer: str,
     key: ec.EllipticCurvePrivateKey,
     issuer_key: ec.EllipticCurvePrivateKey,
+    end: datetime.datetime,
     *,
     is_authority: bool,
 ) -> x509.Certificate:
-    """A certificate for a day. key: of the subject."""
+    """A certificate that is valid since an hour ago. key: of the subject. end: of its validity."""
     now = datetime.datetime.now(datetime.UTC)
     addresses = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
     builder = (
@@ -54,7 +62,7 @@ def _certificate(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_after(end)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
     )
     if not is_authority:

@@ -1,6 +1,7 @@
 """`penstock gateway`: runs the OpenAI-compatible gateway."""
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,7 +9,7 @@ import uvicorn
 
 from penstock.cli.options.logs import LogFormatOption, LogLevelOption
 from penstock.clients.machine.logs import configure as configure_logs
-from penstock.errors import KubeError
+from penstock.errors import CertificateError, KubeError
 from penstock.gateway.http.cors import check_origin
 from penstock.gateway.server import serve
 from penstock.gateway.settings import GatewaySettings
@@ -43,6 +44,16 @@ def run(
         str | None,
         typer.Option(help="Serve only services of this namespace. Default: all namespaces."),
     ] = DEFAULT.namespace,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            help="PEM file of a certificate and those of its issuers, to serve clients by TLS. The gateway "
+            "follows its renewal. Default: plain HTTP.",
+        ),
+    ] = DEFAULT.tls_certificate,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="PEM file of the key of --tls-certificate.")
+    ] = DEFAULT.tls_key,
     cors_origin: Annotated[
         list[str],
         typer.Option(
@@ -168,16 +179,19 @@ def run(
     Each option can also be set by its environment variable.
     """
     values = dict(locals())
+    if (tls_certificate is None) != (tls_key is None):
+        missing = "--tls-key" if tls_key is None else "--tls-certificate"
+        raise typer.BadParameter("TLS needs both files; set it too", param_hint=missing)
     configure_logs(values.pop("log_format"), values.pop("log_level"))
     _serve(GatewaySettings(cors_origins=tuple(values.pop("cors_origin")), **values))
 
 
 def _serve(settings: GatewaySettings) -> None:
-    """Serve until SIGTERM. Exits with 1 if there are no credentials for a cluster."""
+    """Serve until SIGTERM. Exits with 1 without credentials for a cluster, or a usable certificate."""
     loop_factory = uvicorn.Config("", log_config=None).get_loop_factory()
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(serve(settings))
-    except KubeError as error:
+    except (CertificateError, KubeError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from error

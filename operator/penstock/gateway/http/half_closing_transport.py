@@ -8,8 +8,10 @@ from typing import Any
 class HalfClosingTransport:
     """A transport that closes only its sending side while the client still sends.
 
-    A socket that is closed with unread bytes is reset, and then the client may lose the response.
-    has_unread: whether there may be unread bytes. on_half_close: called when only that side is closed.
+    A socket that is closed with unread bytes is reset, and then the client may lose the response. TLS cannot
+    close one side: the client then sees the end of the response, but not of the connection.
+    has_unread: whether there may be unread bytes. on_half_close: called when only that side is closed, or
+    when a client with TLS has to answer the close.
     """
 
     def __init__(
@@ -35,8 +37,11 @@ class HalfClosingTransport:
             return
         if self._has_unread():
             self._is_half_closed = True
-            self._transport.write_eof()
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
             self._transport.resume_reading()
             self._on_half_close()
         else:
             self._transport.close()
+            if not self._transport.can_write_eof():
+                self._on_half_close()

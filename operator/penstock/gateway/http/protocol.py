@@ -175,11 +175,13 @@ class GatewayProtocol(H11Protocol):
             self._closing_since_s = self._last_dropped_s = now_s
         if self._has_dropped:
             self._last_dropped_s, self._has_dropped = now_s, False
+        closing_s = now_s - self._closing_since_s
         is_over = (
-            now_s - self._last_dropped_s > LINGER_S
-            or now_s - self._closing_since_s > self._settings.request_timeout_s
+            now_s - self._last_dropped_s > LINGER_S or closing_s > self._settings.request_timeout_s
         )
-        if is_over and not self.flow.write_paused:
+        if self.transport.get_write_buffer_size():
+            is_over = closing_s > self._settings.client_stall_timeout_s
+        if is_over:
             self.transport.abort()
 
     def _has_unread(self) -> bool:

@@ -9,11 +9,14 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from penstock.gateway.http.certificate import ServedCertificate
 from penstock.gateway.http.protocol import GatewayProtocol
+from penstock.gateway.http.tls_handshake import TlsHandshake
 from penstock.gateway.limits.connection_limit import ConnectionLimit
 from penstock.gateway.settings import GatewaySettings
 from penstock_engine.http.loopback import add_loopback_listener
@@ -49,18 +52,29 @@ class Server(uvicorn.Server):
 
 @dataclass(frozen=True, slots=True)
 class HttpServers:
-    """The servers of one gateway."""
+    """The servers of one gateway. certificate: of the server for clients; None: without TLS."""
 
     clients: Server
     management: Server
+    certificate: ServedCertificate | None = None
 
     def connections(self) -> list[GatewayProtocol]:
-        """Return the open connections of both."""
+        """Return the open connections of both, without those in a TLS handshake."""
         both = (self.clients, self.management)
-        return [each for server in both for each in server.server_state.connections]  # type: ignore[misc]
+        return [
+            each
+            for server in both
+            for each in server.server_state.connections
+            if isinstance(each, GatewayProtocol)
+        ]
 
 
-def http_servers(app: ASGIApp, management_app: ASGIApp, settings: GatewaySettings) -> HttpServers:
+def http_servers(
+    app: ASGIApp,
+    management_app: ASGIApp,
+    settings: GatewaySettings,
+    certificate: ServedCertificate | None = None,
+) -> HttpServers:
     """Make the HTTP servers of a gateway's applications. They do not listen yet."""
     return HttpServers(
         clients=_server(
@@ -69,6 +83,7 @@ def http_servers(app: ASGIApp, management_app: ASGIApp, settings: GatewaySetting
             settings.port,
             limit=ConnectionLimit(settings.max_connections),
             shutdown_s=int(settings.drain_timeout_s) + LAST_EVENTS_S,
+            certificate=certificate,
         ),
         management=_server(
             management_app,
@@ -77,18 +92,28 @@ def http_servers(app: ASGIApp, management_app: ASGIApp, settings: GatewaySetting
             limit=ConnectionLimit(MAX_MANAGEMENT_CONNECTIONS),
             shutdown_s=LAST_SCRAPE_S,
         ),
+        certificate=certificate,
     )
 
 
 def _server(
-    app: ASGIApp, settings: GatewaySettings, port: int, *, limit: ConnectionLimit, shutdown_s: int
+    app: ASGIApp,
+    settings: GatewaySettings,
+    port: int,
+    *,
+    limit: ConnectionLimit,
+    shutdown_s: int,
+    certificate: ServedCertificate | None = None,
 ) -> Server:
+    protocol: Any = partial(GatewayProtocol, settings=settings, limit=limit)
+    if certificate is not None:
+        protocol = partial(TlsHandshake, settings=settings, limit=limit, certificate=certificate)
     return Server(
         uvicorn.Config(
             app,
             host=settings.host,
             port=port,
-            http=partial(GatewayProtocol, settings=settings, limit=limit),  # type: ignore[arg-type]
+            http=protocol,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -44,6 +44,8 @@ class Metrics(ProcessMetrics):
         self.snapshots = made.counter(specs.SNAPSHOTS)
         self.snapshot_age_s = made.gauge(specs.SNAPSHOT_AGE_S)
         self.connections = made.gauge(specs.CONNECTIONS)
+        self.tls_expiry = made.gauge(specs.TLS_CERTIFICATE_EXPIRY)
+        self.tls_reload_failures = made.counter(specs.TLS_RELOAD_FAILURES)
         self.held_body_bytes = made.gauge(specs.HELD_BODY_BYTES)
         self.held_answer_bytes = made.gauge(specs.HELD_ANSWER_BYTES)
         self.loop_lag_s = made.gauge(specs.LOOP_LAG_S)

@@ -12,6 +12,8 @@ from penstock.observability.metrics import gateway, operator
 # A certificate is renewed by a person or a tool of the cluster, a token by the kubelet every hour.
 CERTIFICATE_LEFT_S = 7 * 24 * 3600
 TOKEN_LEFT_S = 300
+# cert-manager and authorities with lives of a few days renew a certificate more than a day before its end.
+CLIENT_CERTIFICATE_LEFT_S = 24 * 3600
 # The gateway confirms its routes with the API server at least once a minute.
 MAX_SNAPSHOT_AGE_S = 180
 
@@ -84,7 +86,26 @@ CREDENTIAL_EXPIRES = Alert(
     description="After that the process can no longer reach the API server.",
 )
 
+GATEWAY_CERTIFICATE_EXPIRES = Alert(
+    name="PenstockGatewayCertificateExpires",
+    severity="critical",
+    condition=Comparison(
+        f"(min by (pod) ({gateway.TLS_CERTIFICATE_EXPIRY.name} > 0) - time())",  # 0: without TLS
+        "<",
+        CLIENT_CERTIFICATE_LEFT_S,
+    ),
+    hold_s=300,
+    summary="The TLS certificate of {{ $labels.pod }} expires in {{ $value | humanizeDuration }}.",
+    description="After that clients refuse to connect to the gateway.",
+)
+
 GROUP = Group(
     "penstock-control-plane",
-    (NO_LEADER, RECONCILE_ERRORS, GATEWAY_BEHIND, CREDENTIAL_EXPIRES),
+    (
+        NO_LEADER,
+        RECONCILE_ERRORS,
+        GATEWAY_BEHIND,
+        CREDENTIAL_EXPIRES,
+        GATEWAY_CERTIFICATE_EXPIRES,
+    ),
 )

@@ -211,6 +211,15 @@ CREDENTIAL_EXPIRY = gauge(
     CREDENTIAL,
 )
 CONNECTIONS = gauge("penstock_gateway_connections", "Open connections of clients.")
+TLS_CERTIFICATE_EXPIRY = gauge(
+    "penstock_gateway_tls_certificate_expiry_timestamp_seconds",
+    "Time at which the certificate for clients expires, in seconds since the epoch; 0 without TLS.",
+)
+TLS_RELOAD_FAILURES = counter(
+    "penstock_gateway_tls_certificate_reload_failures_total",
+    "Changes of the files of the certificate for clients after which it could not be loaded, so that the old "
+    "one is kept.",
+)
 HELD_BODY_BYTES = gauge(
     "penstock_gateway_held_body_bytes",
     "Bytes of the bodies of requests that have no response yet.",
@@ -232,5 +241,6 @@ METRICS: tuple[MetricSpec, ...] = (
     FIRST_BYTE_S, PHASE_S, REQUEST_S, TPOT_S, ADAPTER_REQUESTS, ADAPTER_MISSES, ADAPTER_LOADS,
     ADAPTER_LOAD_FAILURES, ADAPTER_WAITING, ADAPTER_LOAD_S, MIRRORED_REQUESTS, MIRRORED_FIRST_BYTE_S,
     ENDPOINTS, EJECTIONS, SNAPSHOTS, SNAPSHOT_AGE_S, WATCH_RESTARTS,
-    CREDENTIAL_EXPIRY, CONNECTIONS, HELD_BODY_BYTES, HELD_ANSWER_BYTES, LOOP_LAG_S, DRAINING,
+    CREDENTIAL_EXPIRY, CONNECTIONS, TLS_CERTIFICATE_EXPIRY, TLS_RELOAD_FAILURES, HELD_BODY_BYTES,
+    HELD_ANSWER_BYTES, LOOP_LAG_S, DRAINING,
 )  # fmt: skip
