@@ -95,6 +95,18 @@ def test_a_refused_command_says_what_the_phase_does(phase: str, said: str, api: 
     assert outcome.stderr == f"penstock rollout: {said}\n"
 
 
+def test_a_refused_resume_names_the_command_that_checks_the_model_again(api: ApiServer) -> None:
+    service = json.loads(json.dumps(STABLE))
+    service["status"]["rollout"] |= {"strategy": "Rolling", "phase": "Starting", "revision": "bbb"}
+    api.answers = [(200, service)]
+    outcome = penstock("rollout", "resume", "chat")
+    assert outcome.exit_code == 1
+    assert outcome.stderr == (
+        "penstock rollout: cannot resume chat, which is Starting: pods of the new revision start; no "
+        "traffic; to have its model checked again, run: kubectl penstock rollout restart chat\n"
+    )
+
+
 UNAVAILABLE: Answer = (503, {"message": "etcd is away"})
 
 

@@ -16,6 +16,7 @@ from penstock_engine.core.errors import ModelError, Remedies
 from penstock_engine.memory.preflight import bad_arguments, refusal
 
 FOLDER = Path("/models")
+CORRECT_FILES = "or correct the files and run: kubectl penstock rollout restart chat"
 # An engine from before remedies: its message names fields, and ends with the advice.
 EARLIER = "the folder has no config.json: set spec.model.uri to the folder that holds config.json"
 
@@ -73,11 +74,13 @@ def test_the_engine_tells_remedies_in_its_flags() -> None:
     [
         (
             refusal(ModelError("NotAModel", "the folder has no config.json"), FOLDER),
-            "the folder has no config.json: set spec.model.uri to the folder that holds config.json",
+            "the folder has no config.json: set spec.model.uri to the folder that holds config.json; "
+            f"{CORRECT_FILES}",
         ),
         (
             refusal(ModelError("ModelNotFound", "there is no model directory"), FOLDER),
-            "there is no model directory (/models): set spec.model.uri to a folder that exists",
+            "there is no model directory (/models): set spec.model.uri to a folder that exists; "
+            f"{CORRECT_FILES}",
         ),
         (
             refusal(ModelError("ContextTooLong", "--max-model-len is 9, not 8"), FOLDER),
@@ -97,7 +100,7 @@ def test_a_refusal_without_remedies_gets_advice_by_its_reason(
 
 def test_the_sentence_of_an_earlier_engine_stays() -> None:
     verdict = {"ok": False, "reason": "NotAModel", "message": EARLIER}
-    assert said(verdict) == PreflightResult(False, "NotAModel", EARLIER)
+    assert said(verdict) == PreflightResult(False, "NotAModel", f"{EARLIER}; {CORRECT_FILES}")
 
 
 def test_the_sentence_of_a_later_engine_with_another_remedy_stays_with_fields() -> None:

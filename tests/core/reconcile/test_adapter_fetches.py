@@ -136,7 +136,21 @@ def test_a_final_failure_stays_until_something_is_changed() -> None:
     assert (made.create, made.delete) == ([], [])
     assert made.step is not None
     assert (made.step.reason, made.step.is_final) == ("GatedModel", True)
-    assert made.step.message.startswith("org/sql is gated; change spec.model, or delete the pod")
+    assert made.step.message == (
+        "org/sql is gated; change the URI, or correct the source or the Secret of spec.model.secretRef "
+        f"and run: kubectl delete pod {failed.pod.name}"
+    )
+
+
+def test_a_pod_that_waits_for_its_secret_says_what_to_create() -> None:
+    missing = 'MountVolume.SetUp failed for volume "model-secret" : secrets "hub" not found'
+    waiting = pod("Pending")
+    found = replace(waiting, pod=replace(waiting.pod, trouble=("FailedMount", missing)))
+    assert plan(found).step == FetchStep(
+        "Fetching",
+        f"the pod {found.pod.name} fetches {NEW.uri}: FailedMount: {missing}; create what is missing, or "
+        "change spec.model.secretRef",
+    )
 
 
 @pytest.mark.parametrize(

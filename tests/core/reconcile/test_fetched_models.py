@@ -51,7 +51,7 @@ GATED = json.dumps(
 
 
 def preflight(said: str, phase: str = "Succeeded") -> ObservedPod:
-    return replace(preflight_of(said, phase, REVISION), created_at=timestamp(NOW_S))
+    return replace(preflight_of(said, phase, REVISION), created_at=timestamp(NOW_S), service="chat")
 
 
 def observed(*children: Any, pods: PinnedPods | None = PODS, **rest: Any) -> ObservedState:
@@ -120,7 +120,9 @@ def test_a_source_that_does_not_answer_is_asked_again_later() -> None:
 def test_a_gated_model_stalls_the_rollout() -> None:
     state = observed(preflight(GATED, "Failed"))
     assert condition(state, "ModelReady") == (
-        "False", "GatedModel", "it is gated: accept its terms",
+        "False", "GatedModel",
+        "it is gated: accept its terms; change the URI, or correct the source or the Secret of "
+        "spec.model.secretRef and run: kubectl penstock rollout restart chat",
     )  # fmt: skip
     assert condition(state, "Stalled")[:2] == ("True", "GatedModel")
 
@@ -149,7 +151,10 @@ def test_a_fetch_that_failed_is_the_trouble_of_the_workload() -> None:
         trouble=("NoSpace", "the volume is full"),
         fetches=PodFetches(failure=("NoSpace", "the volume is full"), is_final=True, restarts=1),
     )
-    assert condition(engines(broken), "WorkloadReady") == ("False", "NoSpace", "the volume is full")
+    assert condition(engines(broken), "WorkloadReady") == (
+        "False", "NoSpace",
+        "the volume is full; the pod tries it again by itself, after pauses of at most five minutes",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ def crash_looping_pod(name="p", restarts=2, said="boom"):
 
 
 def preflight(said, phase):
-    return replace(pod(ready=False), role="preflight", termination_message=said, phase=phase)
+    made = pod(ready=False, role="preflight", service="chat")
+    return replace(made, termination_message=said, phase=phase)
 
 
 def deployment(revision=NEW, cohort="", trouble=None, replicas=2):

@@ -102,6 +102,7 @@ def test_what_the_spec_asks_for(of, wanted, event):
     assert list(detect_events(of, inputs(wanted=wanted))) == expected
 
 
+CORRECT_FILES = "or correct the files and run: kubectl penstock rollout restart chat"
 REFUSED_FETCH = PodFetches(failure=("NoSpace", "full"), is_final=True, restarts=2)
 LATE_FETCH = PodFetches(failure=("ServerError", "503"), restarts=9)
 LONG = "".join(f"{n:04}" for n in range(100))
@@ -110,7 +111,7 @@ LONG = "".join(f"{n:04}" for n in range(100))
 @pytest.mark.parametrize(
     ("of", "rollout_inputs", "reason"),
     [
-        (JUDGED, inputs(preflight(REFUSED, "Failed")), "ModelNotFound: no model"),
+        (JUDGED, inputs(preflight(REFUSED, "Failed")), f"ModelNotFound: no model; {CORRECT_FILES}"),
         (JUDGED, inputs(preflight(PASSED, "Succeeded")), None),
         (JUDGED, inputs(preflight("", "Running")), None),
         (SETTLED, inputs(preflight(REFUSED, "Failed"), wanted=OLD), None),
@@ -122,8 +123,11 @@ LONG = "".join(f"{n:04}" for n in range(100))
         (JUDGED, inputs(crash_looping_pod(restarts=1), crash_looping_pod("q", 3, "")),
          "q crashed 3 times: it has no termination message"),
         (JUDGED, inputs(crash_looping_pod(said=LONG)), f"p crashed 2 times: {LONG[-300:]}"),
-        (JUDGED, inputs(pod(trouble=("NoSpace", "full"), restarts=2, ready=False, fetches=REFUSED_FETCH)),
-         "p failed to fetch its model 2 times: full"),
+        (JUDGED,
+         inputs(pod(trouble=("NoSpace", "full"), restarts=2, ready=False, fetches=REFUSED_FETCH,
+                    service="chat")),
+         "p failed to fetch its model 2 times: full; change the URI, or correct the source or the Secret of "
+         "spec.model.secretRef and run: kubectl penstock rollout restart chat"),
         (JUDGED, inputs(pod(trouble=("ServerError", ""), restarts=9, ready=False, fetches=LATE_FETCH)), None),
         # no pod became ready before the deadline
         (state("Starting"), inputs(after_s=599), None),

@@ -15,6 +15,7 @@ from penstock.cli.rollout.revisions import MANAGER
 from penstock.cli.rollout.status import console, follow
 from penstock.cli.rollout.target import Refused, RolloutTarget, parse_target
 from penstock.clients.kubernetes.client import Kube, Object, connect
+from penstock.core.observed.retry_advice import restart_command
 from penstock.core.observed.rollout_phases import PHASES, Phase
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands
@@ -166,7 +167,10 @@ async def _send(
     revision = rollout.get("revision") or (rejected if action == "resume" else None)
     possible = commands.applicable_actions(rollout["strategy"], rollout["phase"]) if rollout else ()
     if revision is None or action not in possible:
-        raise Refused(f"cannot {action} {target.text}, which is {_describe(rollout, possible)}")
+        text = f"cannot {action} {target.text}, which is {_describe(rollout, possible)}"
+        if action == "resume" and not target.is_adapter:
+            text += f"; to have its model checked again, run: {restart_command(target.name)}"
+        raise Refused(text)
     text = commands.format_command(action, revision, secrets.token_hex(4))
     patch = {
         "metadata": {

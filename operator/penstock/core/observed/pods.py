@@ -13,6 +13,7 @@ from penstock.core.spec.service import (
     REVISION_LABEL,
     ROLE_LABEL,
     SERVE,
+    SERVICE_LABEL,
     TEMPLATE_HASH,
     VARIANT_LABEL,
     Object,
@@ -61,6 +62,7 @@ class ObservedPod:
     is_creating: bool = False  # whether a node has the pod and none of its containers yet
     template_hash: str = ""
     fetches: PodFetches | None = None  # of its models; None if it fetches none
+    service: str = ""
 
     @property
     def side(self) -> Side:
@@ -126,6 +128,7 @@ class ObservedPod:
             and not (fetches and fetches.has_started),
             template_hash=metadata.get("annotations", {}).get(TEMPLATE_HASH, ""),
             fetches=fetches,
+            service=labels.get(SERVICE_LABEL, ""),
         )
 
 

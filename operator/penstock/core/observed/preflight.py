@@ -8,6 +8,7 @@ from penstock.core.formats.json_text import parse_json
 from penstock.core.formats.json_values import as_number, as_object, as_text
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.refusal_message import refusal_message
+from penstock.core.observed.retry_advice import files_advice, restart_command, source_advice
 from penstock.core.spec.settings import Settings
 from penstock_engine.contract.model_source import parse_model_source
 
@@ -33,18 +34,17 @@ class ResolvedModel:
 
 @dataclass(frozen=True, slots=True)
 class PreflightResult:
-    """Result of a preflight: whether the model can be served, with a reason and a message.
-
-    settings: of the engine, by path; a value that is None is unknown or not set. models: those that are
-    fetched. is_retryable: whether the check may succeed later, as a source did not answer.
-    """
+    """Result of a preflight: whether the model can be served, with a reason and a message."""
 
     ok: bool
     reason: str
     message: str
+    # of the engine, by path; a value that is None is unknown or not set
     settings: Settings = field(default_factory=dict)
-    models: tuple[ResolvedModel, ...] = ()
-    is_retryable: bool = False
+    models: tuple[ResolvedModel, ...] = ()  # those that are fetched
+    is_retryable: bool = False  # whether the check may succeed later, as a source did not answer
+    # how to have it repeated after a correction outside the spec; empty if that does not help
+    advice: str = ""
 
 
 def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
@@ -55,6 +55,8 @@ def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
     found = _result(preflight)
     if found is None or found.is_retryable:
         return None
+    if found.advice:
+        found = replace(found, message=f"{found.message}; {found.advice}", advice="")
     return replace(found, message=on_variant(preflight, found.message))
 
 
@@ -107,7 +109,9 @@ def _result(preflight: ObservedPod) -> PreflightResult | None:
             return PreflightResult(True, "Fits", _fit(report), derived, models)
         is_retryable = report.get("is_retryable") is True
         reason, message = as_text(report["reason"]), as_text(refusal_message(report))
-        return PreflightResult(False, reason, message, is_retryable=is_retryable)
+        command = restart_command(preflight.service)
+        advice = source_advice(command) if report.get("uri") else files_advice(reason, command)
+        return PreflightResult(False, reason, message, is_retryable=is_retryable, advice=advice)
     except (ValueError, KeyError, TypeError):
         if preflight.phase == "Succeeded":
             return PreflightResult(True, "Passed", "the preflight passed")

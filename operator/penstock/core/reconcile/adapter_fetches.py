@@ -12,8 +12,10 @@ from penstock.core.adapters.fetched import Fetched, FetchedVersion
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.manifests.adapter_fetch import adapter_fetch_name, adapter_fetch_pod
 from penstock.core.observed.adapter_fetches import AdapterFetchPod
+from penstock.core.observed.retry_advice import source_advice
 from penstock.core.reconcile.adapter_state import FetchStep
 from penstock.core.reconcile.condition_types import FETCHING
+from penstock.core.reconcile.missing_objects import with_advice
 from penstock.core.reconcile.plan_steps import Deletion, repetition_time_s
 from penstock.core.spec.service import Object, ServiceSpec
 
@@ -79,7 +81,7 @@ def _advance(
         return _start(plan, inputs, version)
     pod, report = found.pod, found.report
     if pod.is_ending or not found.is_over:
-        trouble = f": {pod.trouble[0]}: {pod.trouble[1]}" if pod.trouble else ""
+        trouble = f": {': '.join(with_advice(pod.trouble))}" if pod.trouble else ""
         return FetchStep(FETCHING, f"the pod {pod.name} fetches {version.uri}{trouble}")
     if report is not None and report.ok:
         claim = inputs.service.model_cache_claim or ""
@@ -87,8 +89,8 @@ def _advance(
         plan.fetched[version.revision] = FetchedVersion(version.revision, claim, resolved_uri)
         return FetchStep(FETCHING, f"{version.uri} was fetched")
     if report is not None and found.is_final:
-        again = f"change spec.model, or delete the pod {pod.name} to fetch it again"
-        return FetchStep(report.reason, f"{report.message}; {again}", is_final=True)
+        advice = source_advice(f"kubectl delete pod {pod.name}")
+        return FetchStep(report.reason, f"{report.message}; {advice}", is_final=True)
     if now_s >= repetition_time_s(pod):
         plan.delete.append(_deletion(found))
     reason, message = (report.reason, report.message) if report else ("FetchLost", pod.lost)

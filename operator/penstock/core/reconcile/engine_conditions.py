@@ -6,6 +6,7 @@ from penstock.core.formats.conditions import find_condition
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.fetches import describe_fetches
 from penstock.core.observed.pods import ObservedPod
+from penstock.core.observed.retry_advice import POD_RETRY
 from penstock.core.reconcile.condition_types import (
     ENGINE_LOST,
     FETCHING,
@@ -58,7 +59,9 @@ def _trouble(observed: ObservedState, revision: str) -> tuple[str, str] | None:
     """
     for pod in sorted(observed.serving(revision), key=_by_name):
         if pod.trouble is not None and not pod.is_ready:
-            return with_advice(pod.trouble)
+            reason, message = with_advice(pod.trouble)
+            is_refused = pod.fetches is not None and pod.fetches.is_final
+            return reason, f"{message}; {POD_RETRY}" if is_refused else message
     for each in observed.deployments_of(revision).values():
         if each.trouble is not None:
             return each.trouble

@@ -14,7 +14,9 @@ from penstock.core.spec.service import (
 
 # The scheduler's message about a pod whose PersistentVolumeClaim does not exist.
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
-# End of such a message: the scheduler appends the cause once more.
+# The scheduler's message about a claim without a volume.
+_UNBOUND_CLAIM = "unbound immediate PersistentVolumeClaims"
+# End of such messages: the scheduler appends the cause once more.
 _REPEATED_CAUSE = ". not found"
 # The kubelet's message about a volume that it cannot mount.
 _VOLUME = re.compile(r'for volume "([^"]*)"')
@@ -35,6 +37,10 @@ def with_advice(trouble: tuple[str, str]) -> tuple[str, str]:
         return reason, (
             f"{message.removesuffix(_REPEATED_CAUSE)}; create the claim, or name another one in "
             "spec.model.uri, spec.model.cache, spec.engine.speculative.model.uri or spec.engine.lora.sources"
+        )
+    if _UNBOUND_CLAIM in message:
+        return reason, (
+            f"{message.removesuffix(_REPEATED_CAUSE)}; kubectl describe pvc says what the claim waits for"
         )
     volume = _VOLUME.search(message)
     if reason in FAILURES and volume is not None:

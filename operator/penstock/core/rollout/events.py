@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from penstock.core.canary.verdict import Abort, Accept, MirrorPassed
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
+from penstock.core.observed.retry_advice import restart_command, source_advice
 from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.stored_status import POD_TEMPLATE_REJECTED
@@ -61,7 +62,8 @@ def _failure(state: RolloutState, inputs: RolloutInputs) -> str | None:
         if pod.is_crash_looping and pod.restarts > MAX_RESTARTS:
             is_fetch = pod.fetches is not None and pod.fetches.is_final
             what = "failed to fetch its model" if is_fetch else "crashed"
-            return f"{pod.name} {what} {pod.restarts} times: {_termination_message(pod)}"
+            advice = f"; {source_advice(restart_command(pod.service))}" if is_fetch else ""
+            return f"{pod.name} {what} {pod.restarts} times: {_termination_message(pod)}{advice}"
     is_waited_for = PHASES[state.phase].starts_pods or not is_traffic_moved(state, inputs)
     deadline_s = progress_deadline_s(state, inputs.spec, observed, revision)
     if is_waited_for and inputs.now_s >= deadline_s:

@@ -15,9 +15,8 @@ def pod(name: str = "p", *, ready: bool = True, trouble: Any = None, **rest: Any
 
 
 def preflight(phase: str = "Running", said: str = "", **rest: Any) -> ObservedPod:
-    return replace(
-        pod(ready=False), role="preflight", phase=phase, termination_message=said, **rest
-    )
+    made = replace(pod(ready=False), role="preflight", phase=phase, service="chat")
+    return replace(made, termination_message=said, **rest)
 
 
 def deployment(replicas: int = 1, trouble: Any = None, variant: str = "") -> ObservedDeployment:

@@ -101,6 +101,8 @@ def test_ranks_on_the_cpu_are_told_of() -> None:
 
 
 NO_CLAIM = '0/1 nodes are available: persistentvolumeclaim "nosuchclaim" not found. not found'
+NO_VOLUME = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+CORRECT_FILES = "or correct the files and run: kubectl penstock rollout restart chat"
 FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
 
 
@@ -134,8 +136,20 @@ FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
                 "spec.engine.speculative.model.uri or spec.engine.lora.sources",
             ),
         ),
+        (
+            observed_with(preflight(trouble=("Unschedulable", NO_VOLUME))),
+            (
+                "False",
+                "Unschedulable",
+                "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims; kubectl "
+                "describe pvc says what the claim waits for",
+            ),
+        ),
         (observed_with(preflight("Succeeded", PASSED)), ("True", "Fits", FITS)),
-        (observed_with(preflight("Failed", REFUSED)), ("False", "ModelNotFound", "no model")),
+        (
+            observed_with(preflight("Failed", REFUSED)),
+            ("False", "ModelNotFound", f"no model; {CORRECT_FILES}"),
+        ),
         (
             observed_with(preflight("Failed", lost="Evicted: m")),
             ("Unknown", "PreflightLost",

@@ -65,7 +65,11 @@ def test_rolled_out(
         (observed_with(), SETTLED, OLD, None),
         (observed_with(preflight("Succeeded", PASSED)), SETTLED, OLD, None),
         (observed_with(preflight()), SETTLED, OLD, None),
-        (observed_with(preflight("Failed", REFUSED)), SETTLED, OLD, ("ModelNotFound", "no model")),
+        (
+            observed_with(preflight("Failed", REFUSED)), SETTLED, OLD,
+            ("ModelNotFound",
+             "no model; or correct the files and run: kubectl penstock rollout restart chat"),
+        ),
         (observed_with(preflight("Failed", REFUSED)), SETTLED, NEW, None),
         (observed_with(refusals={OLD: ("PodForbidden", "no")}), SETTLED, OLD, ("PodForbidden", "no")),
         (observed_with(refusals={OLD: ("PodForbidden", "no")}), SETTLED, NEW, None),
