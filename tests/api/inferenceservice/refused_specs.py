@@ -143,7 +143,7 @@ BAD = [
     (
         "no secret",
         changed("model.secretRef", {"name": "My Secret"}),
-        "must be the name of an object",
+        "must be the name of an object: lower-case letters, digits, - and .",
     ),
     ("no claim of the cache", changed("model.cache", {}), "claimName must be set, unless type"),
     (

@@ -45,6 +45,16 @@ async def test_invalid_manifest_is_refused_with_a_sentence(
 
 
 @pytest.mark.cluster
+async def test_a_cache_with_nothing_but_a_size_has_one_error(kube: Kube) -> None:
+    """The sentence on caches of type Node would mislead."""
+    model = {**GOOD["model"], "cache": {"sizeLimit": "1Gi"}}
+    with pytest.raises(Rejected) as refused:
+        await kube.create(INFERENCE_SERVICES, "default", manifest({**GOOD, "model": model}))
+    assert "spec.model.cache.claimName must be set, unless type is Node" in str(refused.value)
+    assert "spec.model.cache.sizeLimit" not in str(refused.value)
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize("kind", ["Penstock", "VLLM"])
 async def test_a_server_of_the_user_under_another_type_has_one_error(kube: Kube, kind: str) -> None:
     """Rules of type Custom do not apply: their messages would mislead."""

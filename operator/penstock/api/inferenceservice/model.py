@@ -28,8 +28,8 @@ class ModelCache(Model):
             "spec.model.cache.claimName must not be set with type Node; remove one of them",
         ),
         Rule(
-            "!has(self.sizeLimit) || has(self.claimName)",
-            lambda cache: cache.size_limit is None or cache.claim_name is not None,
+            "!has(self.sizeLimit) || !has(self.type) || self.type != 'Node'",
+            lambda cache: cache.size_limit is None or cache.type != "Node",
             "spec.model.cache.sizeLimit must not be set with type Node, whose size is the chart value "
             "nodeCache.sizeLimit; remove it",
         ),

@@ -8,7 +8,12 @@ from penstock.api.schema.rules import Model, Obeys, matches
 
 ObjectName = Annotated[
     str,
-    Obeys(matches(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", "must be the name of an object")),
+    Obeys(
+        matches(
+            r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+            "must be the name of an object: lower-case letters, digits, - and .",
+        )
+    ),
 ]
 
 
