@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.core.routing.forwarded_client import Network
 from penstock.core.routing.hold import HOLD_S
 
 
@@ -20,6 +21,9 @@ class GatewaySettings:
 
     # Origins of web pages that may use the gateway, such as https://chat.example.com; "*": all.
     cors_origins: tuple[str, ...] = ()
+
+    # Networks of proxies that name the client in X-Forwarded-For (`core/routing/forwarded_client.py`).
+    trusted_proxies: tuple[Network, ...] = ()
 
     # Open client connections. At the limit a new one replaces one that is not in use
     # (`limits/connection_limit.py`). Services share this limit, and those of bodies, answers and copies

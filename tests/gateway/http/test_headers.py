@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.core.routing.forwarded_client import parse_trusted_proxy
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.http.headers import (
     HOP_BY_HOP,
@@ -29,6 +30,20 @@ async def send(front, *lines: bytes, body: bytes = BODY) -> bytes:
     writer.close()
     await writer.wait_closed()
     return answer
+
+
+async def test_headers_of_proxies_reach_the_engine_as_they_came(start_engine, start_gateway):
+    """The gateway adds no address, trusted proxy or not."""
+    engine = await start_engine()
+    trusted = (parse_trusted_proxy("127.0.0.1"),)
+    front = await start_gateway(engine, trusted_proxies=trusted)
+    sent = {
+        "x-forwarded-for": "203.0.113.5, 198.51.100.9", "forwarded": "for=203.0.113.5",
+        "x-real-ip": "203.0.113.5", "x-forwarded-proto": "https", "x-forwarded-host": "a.example",
+    }  # fmt: skip
+    await send(front, *(f"{name}: {value}".encode() for name, value in sent.items()))
+    (request,) = engine.requests
+    assert {name: request.headers[name] for name in sent} == sent
 
 
 @pytest.fixture

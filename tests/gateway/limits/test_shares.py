@@ -7,6 +7,7 @@ import json
 import pytest
 
 from penstock.core.routing.apis import COMPLETIONS
+from penstock.core.routing.forwarded_client import parse_trusted_proxy
 from penstock.gateway.app import EngineRoute
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -16,16 +17,17 @@ HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/j
 async def begin_upload():
     """`await begin_upload(front, sent, of)`: sends so many bytes of a body, and returns the reader.
 
-    client: the address to send from.
+    client: the address to send from. headers: further lines.
     """
     async with contextlib.AsyncExitStack() as stack:
 
-        async def begin(front, sent_bytes, of_bytes, client="127.0.0.1"):
+        async def begin(front, sent_bytes, of_bytes, client="127.0.0.1", headers=b""):
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", front.port, local_addr=(client, 0)
             )
             stack.callback(writer.close)
-            writer.write(HEAD + b"content-length: %d\r\n\r\n" % of_bytes + b" " * sent_bytes)
+            length = b"content-length: %d\r\n\r\n" % of_bytes
+            writer.write(HEAD + headers + length + b" " * sent_bytes)
             await writer.drain()
             return reader
 
@@ -84,6 +86,26 @@ async def test_slow_uploads_of_one_client_are_given_up_before_those_of_another(
     await begin_upload(front, 1, 1000)
     is_other = client != "127.0.0.1"
     assert await error(slow[is_other]) == (408, TOO_SLOW)
+    assert connections.held == 3
+
+
+@pytest.mark.parametrize("proxies", ["127.0.0.1", "127.0.0.2"])
+async def test_clients_behind_a_trusted_proxy_are_told_apart(
+    start_engine, start_gateway, begin_upload, until, proxies
+):
+    """Those of one that is not trusted cannot make themselves many."""
+    front = await start_gateway(
+        await start_engine(), max_connections=6, trusted_proxies=(parse_trusted_proxy(proxies),)
+    )
+    connections = front.gateway.state.limits.connections
+    slow = []
+    for number, client in enumerate((b"203.0.113.5", b"203.0.113.9", b"203.0.113.9"), 1):
+        line = b"x-forwarded-for: 10.0.0.1, %s\r\n" % client
+        slow.append(await begin_upload(front, 1, 1000, headers=line))
+        await until(lambda number=number: connections.held == number)
+    await begin_upload(front, 1, 1000)
+    is_trusted = proxies == "127.0.0.1"
+    assert await error(slow[is_trusted]) == (408, TOO_SLOW)
     assert connections.held == 3
 
 

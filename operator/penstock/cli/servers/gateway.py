@@ -2,13 +2,14 @@
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import uvicorn
 
 from penstock.cli.options.logs import LogFormatOption, LogLevelOption
 from penstock.clients.machine.logs import configure as configure_logs
+from penstock.core.routing.forwarded_client import Network, parse_trusted_proxy
 from penstock.errors import CertificateError, KubeError
 from penstock.gateway.http.cors import check_origin
 from penstock.gateway.server import serve
@@ -22,6 +23,13 @@ DEFAULT = GatewaySettings()
 def _origin(text: str) -> str:
     try:
         return check_origin(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _trusted_proxy(text: str) -> Network:
+    try:
+        return parse_trusted_proxy(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -60,6 +68,15 @@ def run(
             help="Origin of web pages that may use the gateway, such as https://chat.example.com; *: all "
             "(repeatable). Without it no page of another origin may.",
             parser=_origin,
+        ),
+    ] = [],  # noqa: B006 - Typer copies it
+    trusted_proxy: Annotated[
+        list[Any],
+        typer.Option(
+            metavar="CIDR",
+            help="Network of proxies whose X-Forwarded-For names the client, such as 10.0.0.0/8 "
+            "(repeatable). Of other connections the header is ignored.",
+            parser=_trusted_proxy,
         ),
     ] = [],  # noqa: B006 - Typer copies it
     max_connections: Annotated[
@@ -183,7 +200,8 @@ def run(
         missing = "--tls-key" if tls_key is None else "--tls-certificate"
         raise typer.BadParameter("TLS needs both files; set it too", param_hint=missing)
     configure_logs(values.pop("log_format"), values.pop("log_level"))
-    _serve(GatewaySettings(cors_origins=tuple(values.pop("cors_origin")), **values))
+    origins, proxies = values.pop("cors_origin"), values.pop("trusted_proxy")
+    _serve(GatewaySettings(cors_origins=tuple(origins), trusted_proxies=tuple(proxies), **values))
 
 
 def _serve(settings: GatewaySettings) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from multidict import CIMultiDict
 
+from penstock.core.routing.forwarded_client import Network, forwarded_client
 from penstock.gateway.snapshots.snapshot import Service
 from penstock_engine.contract.wire import REQUEST_ID_HEADER, TPOT_HEADER
 
@@ -38,6 +39,12 @@ CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 WAIT_PREFERENCE = re.compile(
     rb"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:[,;]|$)", re.IGNORECASE
 )
+
+
+def client_address(scope: Scope, trusted_proxies: tuple[Network, ...]) -> str:
+    """The address of the client, or of the last proxy that is not trusted; empty if unknown."""
+    host_port = scope.get("client")
+    return forwarded_client(host_port[0] if host_port else "", scope["headers"], trusted_proxies)
 
 
 def path_with_query(scope: Scope) -> str:

@@ -16,6 +16,7 @@ from penstock.gateway.apis.request import InferenceRequest, parse
 from penstock.gateway.http.client import ClientResponse, checked_headers, read_body
 from penstock.gateway.http.headers import (
     Scope,
+    client_address,
     header_text,
     headers_for_engine,
     path_with_query,
@@ -59,7 +60,8 @@ class ProxiedRequest:
         self._scope = scope
         self._client = client
         self._telemetry = RequestTelemetry(state, scope, request_id)
-        self._allocation = RequestAllocation(state.limits, client_address(scope))
+        address = client_address(scope, state.settings.trusted_proxies)
+        self._allocation = RequestAllocation(state.limits, address)
         self._attempts = Attempts(state, client, self._telemetry, self._allocation)
         self._record: RequestRecord | None = None
 
@@ -211,12 +213,6 @@ class ProxiedRequest:
         relay = self._attempts.relay
         is_cut = relay is not None and bool(relay.cut_cause)
         self._telemetry.close(self._client, self._record, is_cut=is_cut)
-
-
-def client_address(scope: Scope) -> str:
-    """Return the address of the client, or of the proxy before it; empty if the server does not know it."""
-    host_port = scope.get("client")
-    return host_port[0] if host_port else ""
 
 
 def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:

@@ -6,9 +6,9 @@ from penstock.core.routing.apis import RESPONSES
 from penstock.core.routing.charge import CHARGES, Ending
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError, error_event
 from penstock.gateway.http.client import ClientResponse, checked_headers, read_body
-from penstock.gateway.http.headers import Scope, headers_for_engine, path_with_query
+from penstock.gateway.http.headers import Scope, client_address, headers_for_engine, path_with_query
 from penstock.gateway.limits.request_allocation import RequestAllocation
-from penstock.gateway.proxy.proxied_request import CANCELLED_RESPONSES, client_address
+from penstock.gateway.proxy.proxied_request import CANCELLED_RESPONSES
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
 from penstock.gateway.request_lifecycle.cancellation import (
     CancelCause,
@@ -46,7 +46,8 @@ class StoredResponseRequest:
         self._scope = scope
         self._client = client
         self._telemetry = RequestTelemetry(state, scope, request_id, route)
-        self._allocation = RequestAllocation(state.limits, client_address(scope))
+        address = client_address(scope, state.settings.trusted_proxies)
+        self._allocation = RequestAllocation(state.limits, address)
         self._response: UpstreamResponse | None = None
         self._is_cut = False
 
