@@ -72,6 +72,12 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     },
     "open_engines": {"monitoring": MONITORING, "networkPolicy": {"engines": False}},
     "exposed": {"gateway": {"service": EXPOSED}},
+    "tls": {
+        "gateway": {
+            "tls": {"secretName": "gateway-certificate.a"},
+            "trustedProxies": ["10.0.0.0/8", "2001:db8::1"],
+        }
+    },
     "one_namespace": {"watchNamespace": "team-a", "monitoring": MONITORING} | PROMETHEUS,
     "monitored": {"monitoring": MONITORING} | PROMETHEUS,
     "bare": {

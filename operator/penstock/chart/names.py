@@ -13,11 +13,13 @@ OPERATOR_PORT = 8081
 USER_VIEW_ROLE, USER_EDIT_ROLE = "penstock-view", "penstock-edit"
 # Name of the container port with probes, metrics and what the operator reads.
 MANAGEMENT_PORT_NAME = "management"
+# Volume of the gateway's certificate, and its folder in the container.
+TLS_VOLUME, TLS_FOLDER = "gateway-tls", "/etc/penstock/tls"
 
 
-def gateway_url(namespace: str) -> str:
+def gateway_url(namespace: str, *, has_tls: bool = False) -> str:
     """The base URL of the OpenAI API for clients within the cluster. namespace: of the gateway."""
-    return f"http://{GATEWAY}.{namespace}.svc/v1"
+    return f"{'https' if has_tls else 'http'}://{GATEWAY}.{namespace}.svc/v1"
 
 
 def labels(name: str) -> dict[str, str]:

@@ -7,7 +7,6 @@ from functools import partial
 import kopf
 from kubernetes.aio import client
 
-from penstock.chart.names import gateway_url
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.informer import Key
 from penstock.clients.machine.clock import steady
@@ -235,7 +234,7 @@ class Leader:
             applied_generations=self._observer.applied_generations,
             engine_readings=self._observer.engine_readings,
             with_progress=self._progress.with_progress,
-            gateway_url=gateway_url(self._settings.namespace),
+            gateway_url=self._settings.gateway_url,
             gone=self._service_gone,
             limits=self._settings.limits,
             source_variables=self._settings.source_variables,

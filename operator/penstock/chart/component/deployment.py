@@ -52,12 +52,15 @@ def deployment(
     pod: Object,
     spec: Object,
     variables: Sequence[Tree] = (),
+    volumes: Sequence[Tree] = (),
+    mounts: Sequence[Tree] = (),
 ) -> Tree:
     """The Deployment of a component.
 
     component: the key of its values. probed: name of the port of the probes. container, pod, spec:
-    fields of this component, over those that all have. variables: further environment variables.
+    fields of this component, over those that all have. variables, volumes, mounts: further ones.
     """
+    container = _container(component, probed, variables, mounts) | container
     metadata = {
         "labels": Merge(labels(name), f"{component}.podLabels"),
         "annotations": optional(f"{component}.podAnnotations"),
@@ -76,15 +79,13 @@ def deployment(
             "selector": {"matchLabels": selector(name)},
             "template": {
                 "metadata": metadata,
-                "spec": _pod(name, component)
-                | pod
-                | {"containers": [_container(component, probed, variables) | container]},
+                "spec": _pod(name, component, volumes) | pod | {"containers": [container]},
             },
         },
     }
 
 
-def _pod(name: str, component: str) -> Object:
+def _pod(name: str, component: str, volumes: Sequence[Tree]) -> Object:
     return {
         "serviceAccountName": name,
         "automountServiceAccountToken": True,
@@ -102,6 +103,7 @@ def _pod(name: str, component: str) -> Object:
         "securityContext": deepcopy(restricted.POD),
         "volumes": [
             {"name": "tmp", "emptyDir": {}},
+            *volumes,
             ForEach(f"{component}.extraVolumes", Value(ITEM)),
         ],
     }
@@ -117,7 +119,9 @@ def _spread(name: str, component: str) -> Object:
     }
 
 
-def _container(component: str, probed: str, variables: Sequence[Tree]) -> Object:
+def _container(
+    component: str, probed: str, variables: Sequence[Tree], mounts: Sequence[Tree]
+) -> Object:
     def probe(path: str, failures: int) -> Object:
         return {
             "httpGet": {"path": path, "port": probed, "scheme": "HTTP"},
@@ -144,6 +148,7 @@ def _container(component: str, probed: str, variables: Sequence[Tree]) -> Object
         "securityContext": deepcopy(restricted.CONTAINER),
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
+            *mounts,
             ForEach(f"{component}.extraVolumeMounts", Value(ITEM)),
         ],
         "startupProbe": probe("/readyz", 60),

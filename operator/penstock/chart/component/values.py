@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from penstock.chart.names import selector
+from penstock.chart.names import TLS_FOLDER, TLS_VOLUME, selector
 
 AnyObject = dict[str, Any]
 
@@ -15,8 +15,8 @@ AnyObject = dict[str, Any]
 _RESERVED_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/part-of")
 # Names that the chart sets itself: the API server refuses lists in which two items have the same name.
 _RESERVED_VARIABLES = ("POD_IP", "POD_NAME", "PENSTOCK_SERVICE_ACCOUNT_DIR")
-_RESERVED_VOLUMES = ("tmp",)
-_RESERVED_MOUNT_PATHS = ("/tmp",)  # noqa: S108 - the pod's own
+_RESERVED_VOLUMES = ("tmp", TLS_VOLUME)
+_RESERVED_MOUNT_PATHS = ("/tmp", TLS_FOLDER)  # noqa: S108 - the pod's own
 
 
 def _check_labels(labels: dict[str, str]) -> dict[str, str]:

@@ -3,7 +3,14 @@
 from penstock.chart.component.deployment import deployment, disruption_budget, flag
 from penstock.chart.gateway.tracing import OTEL_VARIABLES
 from penstock.chart.gateway.values import BOUNDS_REFUSED, PORTS_REFUSED
-from penstock.chart.names import GATEWAY, MANAGEMENT_PORT_NAME, labels, selector
+from penstock.chart.names import (
+    GATEWAY,
+    MANAGEMENT_PORT_NAME,
+    TLS_FOLDER,
+    TLS_VOLUME,
+    labels,
+    selector,
+)
 from penstock.chart.tree import (
     ABSENT,
     ITEM,
@@ -18,6 +25,10 @@ from penstock.chart.tree import (
     optional,
 )
 from penstock.core.spec.service import Object
+
+TLS_SECRET = "gateway.tls.secretName"  # noqa: S105 - the path of a value
+# Name of the pods' port for clients.
+_PORT_NAME = If(TLS_SECRET, "https", "http")
 
 
 def gateway() -> list[Tree]:
@@ -45,6 +56,10 @@ def gateway() -> list[Tree]:
             pod=pod,
             spec=spec,
             variables=_tracing_variables(),
+            volumes=[If(TLS_SECRET, _secret_volume())],
+            mounts=[
+                If(TLS_SECRET, {"name": TLS_VOLUME, "mountPath": TLS_FOLDER, "readOnly": True})
+            ],
         ),
         disruption_budget(GATEWAY),
         _service(),
@@ -62,11 +77,14 @@ def _gateway_container() -> Object:
             Text.of("--management-port=", Json("gateway.managementPort")),
             flag("--namespace=", "watchNamespace"),
             flag("--log-level=", "logLevel"),
+            If(TLS_SECRET, f"--tls-certificate={TLS_FOLDER}/tls.crt"),
+            If(TLS_SECRET, f"--tls-key={TLS_FOLDER}/tls.key"),
+            ForEach("gateway.trustedProxies", Text.of("--trusted-proxy=", Value(ITEM))),
             ForEach("gateway.corsOrigins", Text.of("--cors-origin=", Value(ITEM))),
             ForEach("gateway.extraArgs", Value(ITEM)),
         ],
         "ports": [
-            {"name": "http", "containerPort": Value("gateway.port"), "protocol": "TCP"},
+            {"name": _PORT_NAME, "containerPort": Value("gateway.port"), "protocol": "TCP"},
             {
                 "name": MANAGEMENT_PORT_NAME,
                 "containerPort": Compared(
@@ -76,6 +94,11 @@ def _gateway_container() -> Object:
             },
         ],
     }  # fmt: skip
+
+
+def _secret_volume() -> Object:
+    """The volume of the certificate, which the kubelet renews; a mount with subPath would stay as it is."""
+    return {"name": TLS_VOLUME, "secret": {"secretName": Value(TLS_SECRET)}}
 
 
 def _tracing_variables() -> list[Tree]:
@@ -107,7 +130,14 @@ def _service() -> Tree:
             "type": Value("gateway.service.type"),
             "externalTrafficPolicy": optional("gateway.service.externalTrafficPolicy"),
             "selector": selector(GATEWAY),
-            "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}],
+            "ports": [
+                {
+                    "name": _PORT_NAME,
+                    "port": If(TLS_SECRET, 443, 80),
+                    "targetPort": _PORT_NAME,
+                    "protocol": "TCP",
+                }
+            ],
         },
     }
 

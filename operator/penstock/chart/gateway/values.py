@@ -30,6 +30,21 @@ _DRAIN_FLAG, _DRAIN_VARIABLE = "^--drain-", "^PENSTOCK_GW_DRAIN_"
 Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/?#@, ]+)$")]
 
 
+# A network or an address, as `penstock gateway run --trusted-proxy` takes it.
+TrustedProxy = Annotated[str, Field(pattern=r"^[0-9a-fA-F:.]+(/[1-9][0-9]{0,2})?$")]
+# The name of a Secret, or empty.
+SecretName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
+
+
+class GatewayTls(ValuesModel):
+    """TLS of the gateway with clients."""
+
+    secret_name: SecretName = ""
+    """Secret of type kubernetes.io/tls in the namespace of the installation, such as one of cert-manager.
+    With it the gateway serves TLS, and its Service has the port 443 in place of 80. A renewed certificate is
+    loaded without a restart. Empty: plain HTTP."""
+
+
 class Autoscaling(ValuesModel):
     """HorizontalPodAutoscaler of the gateway."""
 
@@ -118,6 +133,10 @@ class Gateway(Component):
     cors_origins: list[Origin] = Field(default=[])
     """Origins of web pages that may use the gateway, such as https://chat.example.com; `*` for all. Without
     any, browsers let no page of another origin read its responses."""
+    trusted_proxies: list[TrustedProxy] = Field(default=[])
+    """Networks of proxies whose X-Forwarded-For names the client, such as 10.0.0.0/8. Without any, the
+    address of each connection counts as the client's."""
+    tls: GatewayTls = GatewayTls()
     autoscaling: Autoscaling = Autoscaling()
     service: GatewayService = GatewayService()
 

@@ -29,6 +29,7 @@ def operator() -> list[Tree]:
             Text.of("--lease-namespace=", ReleaseNamespace()),
             flag("--namespace=", "watchNamespace"),
             flag("--log-level=", "logLevel"),
+            If("gateway.tls.secretName", "--gateway-tls"),
             ForEach("operator.metricsHosts", Text.of("--metrics-host=", Value(ITEM))),
             If("operator.allowUnrestrictedTemplates", "--allow-unrestricted-templates"),
             ForEach("operator.allowedHostPaths", Text.of("--allowed-host-path=", Value(ITEM))),

@@ -20,10 +20,17 @@ _NOTES = f"""\
 Penstock {{{{ .Chart.AppVersion }}}} is installed in the namespace {{{{ .Release.Namespace }}}}.
 
 OpenAI-compatible URL within the cluster:
+{{{{- if .Values.gateway.tls.secretName }}}}
+  https://{GATEWAY}.{{{{ .Release.Namespace }}}}.svc/v1
+From this machine, with --cacert if the authority is your own:
+  kubectl -n {{{{ .Release.Namespace }}}} port-forward service/{GATEWAY} 8443:443
+  curl --connect-to ::localhost:8443 https://{GATEWAY}.{{{{ .Release.Namespace }}}}.svc/v1/models
+{{{{- else }}}}
   http://{GATEWAY}.{{{{ .Release.Namespace }}}}.svc/v1
 From this machine:
   kubectl -n {{{{ .Release.Namespace }}}} port-forward service/{GATEWAY} 8080:80
   curl http://localhost:8080/v1/models
+{{{{- end }}}}
 The gateway authenticates nobody: put a proxy that does so in front of it before others can reach it.
 {{{{- if .Values.nodeCache.enabled }}}}
 

@@ -48,6 +48,13 @@ def run(
         str | None,
         typer.Option(help="Operate only services of this namespace. Default: all namespaces."),
     ] = None,
+    gateway_tls: Annotated[
+        bool,
+        typer.Option(
+            "--gateway-tls",
+            help="The gateway serves TLS: status.url of services begins with https.",
+        ),
+    ] = False,
     metrics_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -139,6 +146,7 @@ def run(
         ),
         source_variables(source_variable or ()),
         None if engines_from is None else peers(engines_from),
+        gateway_tls,
     )
     try:
         asyncio.run(run_operator(settings))

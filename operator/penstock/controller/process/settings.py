@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.chart.names import gateway_url
 from penstock.clients.prometheus.promql import Server
 from penstock.core.manifests.allowed_pods import DEFAULT_LIMITS, PodLimits
 from penstock.core.spec.service import Object
@@ -28,3 +29,9 @@ class Settings:
     # Peers that may connect to engines besides gateways and operators; None: no NetworkPolicy restricts
     # engines
     engines_from: tuple[Object, ...] | None = None
+    gateway_has_tls: bool = False
+
+    @property
+    def gateway_url(self) -> str:
+        """The base URL of the OpenAI API, which the status of each service has."""
+        return gateway_url(self.namespace, has_tls=self.gateway_has_tls)
