@@ -10,6 +10,7 @@ from tests.support.sources.quick_limits import QUICK
 
 from penstock_engine.sources.credentials import apply_credentials, read_credentials
 from penstock_engine.sources.errors import FetchError
+from penstock_engine.sources.headers.report import report_sources
 from penstock_engine.sources.report import run_fetch
 
 
@@ -89,3 +90,22 @@ def test_a_fetch_uses_them(hub: HubServer, tmp_path: Path, monkeypatch: pytest.M
     assert report["ok"], report
     report = run_fetch("hf://org/name", tmp_path / "other", None, QUICK, tmp_path / "none")
     assert (report["reason"], report["is_retryable"]) == ("BadCredentials", False)
+
+
+def test_a_refusal_names_what_was_ignored(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A misspelled key of a Secret, which the sentence on the missing token does not show."""
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    hub.add("org/name", model_files(), token="hf_right")
+    folder = secret(tmp_path / "secret", {"HF_TOKN": b"hf_right"})
+    ending = "; ignored of the credentials: HF_TOKN"
+    report = run_fetch("hf://org/name", tmp_path / "model", None, QUICK, folder)
+    assert report["reason"] == "RepositoryNotFound"
+    assert report["message"].endswith(f"a token that may read it{ending}")
+    checked = report_sources([(tmp_path / "headers", "hf://org/name")], folder, QUICK)
+    assert checked.verdict is not None
+    assert checked.verdict["message"].endswith(ending)
+    report = run_fetch("https://127.0.0.1/m.gguf", tmp_path / "other", None, QUICK, folder)
+    assert report["reason"] == "MissingDigest"
+    assert "HF_TOKN" not in report["message"]

@@ -41,13 +41,14 @@ class Credentials:
     ignored: tuple[str, ...]
 
 
-def apply_credentials(folder: Path | None, say: Callable[[str], None]) -> None:
+def apply_credentials(folder: Path | None, say: Callable[[str], None]) -> tuple[str, ...]:
     """Set the variables of a folder in the environment of this process. Raises FetchError (BadCredentials).
 
-    folder: None: there is none. Libraries read some variables when they are imported: it has to come before.
+    Returns the names of the files that are ignored. folder: None: there is none. Libraries read some
+    variables when they are imported: it has to come before.
     """
     if folder is None:
-        return
+        return ()
     credentials = read_credentials(folder)
     for name in credentials.ignored:
         say(f"Ignoring {name!r} in {folder}: it is not a setting of a source")
@@ -55,6 +56,7 @@ def apply_credentials(folder: Path | None, say: Callable[[str], None]) -> None:
         if name in credentials.variables:
             os.environ.pop(name.lower(), None)
     os.environ.update(credentials.variables)
+    return credentials.ignored
 
 
 def read_credentials(folder: Path) -> Credentials:

@@ -1,6 +1,7 @@
 """Runs a fetch for a command: lines of progress on stderr, and a report to be written as JSON."""
 
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +11,10 @@ from penstock_engine.sources.credentials import apply_credentials
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.progress import Progress
+
+# Reasons for which a misspelled name among the credentials may be the cause.
+REFUSED_READS = ("Forbidden", "GatedModel", "RepositoryNotFound", "Unauthorized")
+MAX_IGNORED = 3  # names in a message: one is a spelling mistake, many are another program's Secret
 
 
 def run_fetch(
@@ -32,15 +37,16 @@ def run_fetch(
     from penstock_engine.sources.node_cache.client import fetch_with_node_cache
 
     progress = Progress(say)
+    ignored: tuple[str, ...] = ()
     try:
-        apply_credentials(credentials, say)
+        ignored = apply_credentials(credentials, say)
         with _serving(progress, address):
             if node_cache is None:
                 result = fetch_model(uri, into, cache, limits, progress)
             else:
                 result = fetch_with_node_cache(uri, into, node_cache, limits, progress)
     except FetchError as error:
-        return failure(error)
+        return failure(error, ignored)
     return {"ok": True, **asdict(result), "path": str(into)}
 
 
@@ -52,12 +58,15 @@ def _serving(progress: Progress, address: tuple[str, int] | None) -> AbstractCon
     return serving_metrics(progress, *address, say)
 
 
-def failure(error: FetchError) -> dict[str, Any]:
-    """The report of a source that failed."""
+def failure(error: FetchError, ignored: Sequence[str] = ()) -> dict[str, Any]:
+    """The report of a source that failed. ignored: names of credentials that no source has."""
+    message = error.message
+    if ignored and error.reason in REFUSED_READS:
+        message += f"; ignored of the credentials: {', '.join(ignored[:MAX_IGNORED])}"
     return {
         "ok": False,
         "reason": error.reason,
-        "message": error.message,
+        "message": message,
         "is_retryable": error.is_retryable,
     }
 

@@ -43,8 +43,9 @@ def report_sources(
     from penstock_engine.sources.headers.fetch_headers import fetch_headers  # as in run_fetch
 
     report, uri, in_archive = SourcesReport(), folders[0][1], False
+    ignored: tuple[str, ...] = ()
     try:
-        apply_credentials(credentials, say)
+        ignored = apply_credentials(credentials, say)
         if is_offline():
             for _, uri in folders:
                 parse_source(uri)
@@ -59,7 +60,7 @@ def report_sources(
             }
             report.sources.append(entry | ({"is_archive": True} if found.is_archive else {}))
     except FetchError as error:
-        return SourcesReport(verdict=failure(error) | {"remedies": {}, "uri": uri})
+        return SourcesReport(verdict=failure(error, ignored) | {"remedies": {}, "uri": uri})
     if in_archive:
         report.verdict = {"ok": True, "reason": "Found", "message": IN_ARCHIVE}
     return report
