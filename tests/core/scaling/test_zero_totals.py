@@ -41,6 +41,15 @@ def test_a_wake_up_counts_once_when_it_has_a_replica() -> None:
     assert (again.wake_ups, again.waited_s) == (2, 2 * STARTUP_S)
 
 
+def test_a_replica_that_a_rollout_starts_is_no_wake_up() -> None:
+    rule, state = IdleRule(10.0), IdleState()
+    for now_s, provisioned in ((0.0, 0), (2.0, 0), (4.0, 1)):
+        gateways = {"gw-0": GatewayDemand(1.0, 0, 0)}
+        inputs = IdleInputs(Observation(now_s, (), provisioned), gateways, is_rolling_out=True)
+        decision, state = rule.decide(inputs, state)
+    assert decision.totals == ZeroTotals(watched_s=4.0, zero_s=4.0)
+
+
 HALF = ZeroTotals(watched_s=7200.0, zero_s=3600.0, wake_ups=4, waited_s=168.0)
 
 
@@ -53,6 +62,13 @@ HALF = ZeroTotals(watched_s=7200.0, zero_s=3600.0, wake_ups=4, waited_s=168.0)
                 "Scale to zero saves 12.0 replica hours a day: of the last 2.0 h, the service was at zero "
                 "for 1.0 h.",
                 "It costs 48.0 wake-ups a day: the first tokens of the 4 so far came 168 s later, 42 s each.",
+            ],
+        ),
+        (
+            replace(HALF, watched_s=3540.0, zero_s=600.0), 3.5,
+            [
+                "In the last 59 min, the service was at zero for 10 min; what a day at this rate saves is "
+                "told after an hour.",
             ],
         ),
         (

@@ -30,7 +30,7 @@ from penstock.errors import Forbidden, KubeError
 console = make_console()
 
 MAX_STARTS = 5  # pods whose starts are printed
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 
 MISSING_RIGHTS = (
     "what would change the number is only known to the operator: see Users in docs/concepts/security.md "
@@ -143,7 +143,9 @@ def _say_starts(pods: Iterable[Object]) -> None:
     for each in sorted(found, key=lambda phases: -phases.ready_at_s)[:MAX_STARTS]:
         fetch = f"{each.fetch_s:.0f} s"
         if each.downloaded_bytes:
-            fetch += f" ({each.downloaded_bytes / GIB:.1f} GiB)"
+            is_large = each.downloaded_bytes >= GIB
+            unit, name = (GIB, "GiB") if is_large else (MIB, "MiB")
+            fetch += f" ({each.downloaded_bytes / unit:.1f} {name})"
         times_s = (each.scheduling_s, each.preparing_s, each.loading_s, each.total_s)
         node, preparing, loading, total = (f"{time_s:.0f} s" for time_s in times_s)
         table.add_row(each.pod, node, preparing, fetch, loading, total)

@@ -109,12 +109,17 @@ class IdleState:
     is_zero: bool = False
     totals: ZeroTotals = NO_TOTALS
 
-    def totals_at(self, seen: Observation, startup_s: float) -> ZeroTotals:
-        """The totals with the time since the last decision. startup_s: of a first replica."""
+    def totals_at(self, inputs: IdleInputs, startup_s: float) -> ZeroTotals:
+        """The totals with the time since the last decision. startup_s: of a first replica.
+
+        A replica that a rollout starts, such as the first one of a new service, makes no request wait.
+        """
+        seen = inputs.seen
         if self.busy_s is None:
             return self.totals
         totals = self.totals.with_time(seen.now_s - self.at_s, is_zero=self.is_zero)
-        return totals.woken(startup_s) if self.is_zero and seen.provisioned else totals
+        is_woken = self.is_zero and seen.provisioned > 0 and not inputs.is_rolling_out
+        return totals.woken(startup_s) if is_woken else totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,7 @@ class IdleRule:
             for name, gateway in inputs.gateways.items()
             if (known := _last_report(gateway, state.gateways.get(name))) is not None
         }
-        totals = state.totals_at(seen, startup.expected_s)
+        totals = state.totals_at(inputs, startup.expected_s)
         after = IdleState(startup, busy_s, gateways, seen.now_s, is_zero, totals)
         return IdleDecision(action, reason, startup_s, totals), after
 

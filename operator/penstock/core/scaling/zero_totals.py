@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-HOUR_S, DAY_H = 3600.0, 24.0
+MINUTE_S, HOUR_S, DAY_H = 60.0, 3600.0, 24.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,12 @@ def describe(totals: ZeroTotals, price_per_hour: float | None) -> Iterator[str]:
     price_per_hour: of the replica that would have stayed; None: unknown.
     """
     if not totals.watched_s:
+        return
+    if totals.watched_s < HOUR_S:
+        yield (
+            f"In the last {totals.watched_s / MINUTE_S:.0f} min, the service was at zero for "
+            f"{totals.zero_s / MINUTE_S:.0f} min; what a day at this rate saves is told after an hour."
+        )
         return
     hours = totals.saved_hours_per_day
     price = "" if price_per_hour is None else f", at a price of {hours * price_per_hour:,.2f}"
