@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from penstock_engine.sources.download import write_failed
-from penstock_engine.sources.storage.lease import EXPIRY_S, acquire, is_held, try_acquire
+from penstock_engine.sources.storage.lease import (
+    EXPIRY_S,
+    acquire,
+    is_held,
+    leave_lease,
+    try_acquire,
+)
 
 HOLD = """
 import sys, time
@@ -131,3 +137,13 @@ def test_a_volume_that_refuses_writes_has_a_reason(
 ) -> None:
     error = write_failed(OSError(number, os.strerror(number)))
     assert (error.reason, error.is_retryable) == (reason, is_retryable)
+
+
+def test_after_a_clock_was_set_back_leases_expire_as_if_they_were_renewed_then(lease: Path) -> None:
+    leave_lease(lease, valid_s=60)
+    os.utime(lease, (time.time() + 86_400, time.time() + 86_400))
+    assert is_held(lease)
+    assert lease.stat().st_mtime < time.time() + 60
+    leave(lease, age_s=-86_400)
+    assert is_held(lease)
+    assert lease.stat().st_mtime < time.time() + 60

@@ -26,6 +26,9 @@ from typing import Any
 RENEWAL_S = 5.0  # between renewals; attribute caches of NFS are 3 s old or more
 EXPIRY_S = 30.0  # since the last renewal; six are missing then
 MAX_LEFT_S = 3600.0  # longest validity of a lease without a holder
+CLOCK_STEP_S = (
+    5.0  # by which a time may lie in the future; a larger one is of a clock that was set back
+)
 POLL_S = 0.25  # between two checks of a lease of another process
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -119,13 +122,22 @@ def is_held(path: Path) -> bool:
     with suppress(FileNotFoundError):
         content, status = _content(path), path.stat()
         if isinstance(valid_s := content.get("valid_s"), int | float):
-            return _now_s(path.parent) - status.st_mtime < min(valid_s, MAX_LEFT_S)
+            return _age_s(path, status.st_mtime) < min(valid_s, MAX_LEFT_S)
         if content.get("boot_id") == _boot_id() and _supports_locks(path.parent):
             is_locked = _is_locked(path)
             if is_locked or not content.get("outlives_holder"):
                 return is_locked
-        return _now_s(path.parent) - status.st_mtime < EXPIRY_S
+        return _age_s(path, status.st_mtime) < EXPIRY_S
     return False
+
+
+def _age_s(path: Path, renewed_s: float) -> float:
+    """Time since a lease was renewed. One of the future, of a clock that was set back, counts from now on."""
+    age_s = _now_s(path.parent) - renewed_s
+    if age_s >= -CLOCK_STEP_S:
+        return age_s
+    os.utime(path)
+    return 0.0
 
 
 def _is_locked(path: Path) -> bool:
