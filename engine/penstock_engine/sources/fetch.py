@@ -216,18 +216,35 @@ class _Fetch:
         """Download the blobs that are not in the store. Raises FetchError, OSError."""
         with ExitStack() as stack:
             missing = self._lease_missing(stack, files)
-            partials = []
-            for file in missing:
-                path = self._store.partial_path(file.blob)
-                partial = PartialFile(path, file, self._limits.part_bytes)
-                stack.callback(partial.close)
-                partials.append((file, partial, self._store.blob_path(file.blob)))
+            partials = self._open_partials(stack, missing)
             done_bytes = sum(partial.done_bytes for _, partial, _ in partials)
             total_bytes = sum(file.size_bytes for file in missing)
-            make_room(self._store, total_bytes - done_bytes, self._limits)
             with self._progress.downloading(total_bytes, done_bytes):
                 Download(remote, self._deadline, self._progress).run(partials)
             self.num_cache_hits = len(files) - len(missing)
+
+    def _open_partials(
+        self, stack: ExitStack, files: Sequence[SourceFile]
+    ) -> list[tuple[SourceFile, PartialFile, Path]]:
+        """Reserve space for files, and open their partial files. Raises FetchError, OSError.
+
+        Fetches do so one after another: partial files show the others how much space is reserved. Small files
+        come first: they are often those of several models, whose fetches wait for them.
+        """
+        store = self._store
+        partials: list[tuple[SourceFile, PartialFile, Path]] = []
+        if not files:
+            return partials
+        with acquire(store.room_lease_path, self._wait):
+            for file in sorted(files, key=lambda file: file.size_bytes):
+                partial = PartialFile(store.partial_path(file.blob), file, self._limits.part_bytes)
+                stack.callback(partial.close)
+                partials.append((file, partial, store.blob_path(file.blob)))
+            needed_bytes = sum(
+                file.size_bytes - partial.done_bytes for file, partial, _ in partials
+            )
+            make_room(store, needed_bytes, self._limits, own={file.blob for file in files})
+        return partials
 
     def _lease_missing(self, stack: ExitStack, files: Sequence[SourceFile]) -> list[SourceFile]:
         """Lease the files that are missing. Waits for other processes that download some of them.
@@ -235,16 +252,25 @@ class _Fetch:
         Leases are taken in the order of the blobs' keys, so that two processes never wait for each other.
         """
         missing = []
-        for blob, file in sorted({file.blob: file for file in files}.items()):
-            if self._store.blob_path(blob).exists():
-                continue
-            lease = try_acquire(self._store.lease_path(blob))
-            if lease is None:
-                self._progress.say(f"Waiting for another process, which fetches {file.name}")
-                lease = acquire(self._store.lease_path(blob), self._wait)
-            if self._store.blob_path(blob).exists():
-                lease.release()
-                continue
-            stack.callback(lease.release)
-            missing.append(file)
+        for _, file in sorted({file.blob: file for file in files}.items()):
+            lease = self._lease_unless_there(file)
+            if lease is not None:
+                stack.callback(lease.release)
+                missing.append(file)
         return missing
+
+    def _lease_unless_there(self, file: SourceFile) -> Lease | None:
+        """Lease a file; None as soon as the store has it, though who downloads it has others to download."""
+        blob, is_said = self._store.blob_path(file.blob), False
+        while not blob.exists():
+            lease = try_acquire(self._store.lease_path(file.blob))
+            if lease is not None:
+                if not blob.exists():
+                    return lease
+                lease.release()
+            else:
+                if not is_said:
+                    is_said = True
+                    self._progress.say(f"Waiting for another process, which fetches {file.name}")
+                self._wait()
+        return None

@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,23 +17,34 @@ from penstock_engine.sources.storage.store import Store
 # Age in seconds at which a download without a process, or a blob without a model, is abandoned: a fetch that
 # was killed is tried again within minutes.
 ABANDONED_S = 24 * 3600.0
+# The same age in seconds where no other space can be freed. A process that was killed while it evicted a
+# model leaves that model's blobs. Longer than pauses between attempts at a fetch: kubelet's are 5 minutes.
+ABANDONED_IF_FULL_S = 15 * 60.0
 GIB = 1 << 30
 
 
-def make_room(store: Store, needed_bytes: int, limits: FetchLimits) -> None:
+def make_room(
+    store: Store, needed_bytes: int, limits: FetchLimits, own: Collection[str] = ()
+) -> None:
     """Free space for a fetch, below the cache's limit and on the volume. needed_bytes: that it will write.
 
-    Raises FetchError (NoSpace, CacheLimit), OSError.
+    own: blobs that it downloads. What others still have to download is reserved for them. Raises FetchError
+    (NoSpace, CacheLimit), OSError.
     """
-    free_bytes = shutil.disk_usage(store.root).free - limits.spare_bytes
+    reserved_bytes = _reserved_bytes(store, own)
+    free_bytes = shutil.disk_usage(store.root).free - limits.spare_bytes - reserved_bytes
     excess_bytes = needed_bytes - free_bytes
     if limits.cache_bytes is not None:
-        excess_bytes = max(excess_bytes, used_bytes(store) + needed_bytes - limits.cache_bytes)
+        used = used_bytes(store) + reserved_bytes
+        excess_bytes = max(excess_bytes, used + needed_bytes - limits.cache_bytes)
     if needed_bytes <= 0 or excess_bytes <= 0:
         return
-    excess_bytes -= _remove_abandoned(store)
+    excess_bytes -= _remove_abandoned(store, ABANDONED_S)
     models = list(_models(store))
     evicted = choose_evictions(models, excess_bytes)
+    if evicted is None:
+        excess_bytes -= _remove_abandoned(store, ABANDONED_IF_FULL_S)
+        evicted = choose_evictions(models, excess_bytes)
     if evicted is None:
         raise _no_room(needed_bytes, free_bytes, limits)
     removed = [store.remove_model(Path(name)) for name in evicted]
@@ -69,6 +80,18 @@ def used_bytes(store: Store) -> int:
     return total
 
 
+def _reserved_bytes(store: Store, own: Collection[str]) -> int:
+    """Bytes that others still write into files which they are downloading. own: blobs to leave out."""
+    total, own_paths = 0, {store.partial_path(blob) for blob in own}
+    for path in (store.root / "partial").glob("*.partial"):
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            missing_bytes = status.st_size - status.st_blocks * 512
+            if missing_bytes > 0 and path not in own_paths:
+                total += missing_bytes if is_held(store.root / "locks" / path.stem) else 0
+    return total
+
+
 def _models(store: Store) -> Iterator[CachedModel]:
     for marker in (store.root / "models").glob(f"*/*/{MARKER_NAME}"):
         with suppress(OSError, ValueError, TypeError, LookupError):
@@ -89,11 +112,11 @@ def _remove_unlinked(store: Store, blobs: set[str]) -> None:
             store.blob_path(blob).unlink(missing_ok=True)
 
 
-def _remove_abandoned(store: Store) -> int:
-    """Remove abandoned downloads, and abandoned blobs without a model. Returns their bytes."""
+def _remove_abandoned(store: Store, age_s: float) -> int:
+    """Remove downloads, and blobs without a model, that are abandoned at this age. Returns their bytes."""
     for folder in (store.root / "models").glob("*/*"):
         is_whole = (folder / MARKER_NAME).exists()
-        if not is_whole and _is_old(folder) and not store.is_in_use(folder):
+        if not is_whole and _is_older(folder, age_s) and not store.is_in_use(folder):
             shutil.rmtree(folder, ignore_errors=True)
     kept = {store.blob_path(blob) for model in _models(store) for blob in model.blobs}
     held = {path.name for path in (store.root / "locks").glob("[!.]*") if is_held(path)}
@@ -103,7 +126,7 @@ def _remove_abandoned(store: Store) -> int:
         name = path.name.partition(".partial")[0]
         with suppress(FileNotFoundError):
             num_bytes = path.stat().st_blocks * 512
-            if path in kept or name in held or not _is_old(path):
+            if path in kept or name in held or not _is_older(path, age_s):
                 continue
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)  # of an archive that was being unpacked
@@ -113,5 +136,5 @@ def _remove_abandoned(store: Store) -> int:
     return freed
 
 
-def _is_old(path: Path) -> bool:
-    return time.time() - path.stat().st_mtime > ABANDONED_S
+def _is_older(path: Path, age_s: float) -> bool:
+    return time.time() - path.stat().st_mtime > age_s

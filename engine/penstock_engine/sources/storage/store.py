@@ -26,7 +26,6 @@ from penstock_engine.sources.storage.model_folder import (
     ModelFile,
     link_files,
     read_manifest,
-    remove_marker,
     write_manifest,
 )
 from penstock_engine.sources.weights_check import check_weights
@@ -58,6 +57,11 @@ class Store:
     def lease_path(self, blob: str) -> Path:
         """Lease of the process that downloads a blob."""
         return self.root / "locks" / blob.replace("/", "-")
+
+    @property
+    def room_lease_path(self) -> Path:
+        """Lease of the process that reserves space: it evicts models, and creates partial files."""
+        return self.root / "locks" / "room"
 
     def model_path(self, resolved: ModelSource) -> Path:
         return self.root / "models" / resolved.scheme / _folder_name(str(resolved))
@@ -121,13 +125,16 @@ class Store:
 
     def remove_model(self, model: Path) -> bool:
         """Remove a model's folder. Returns False, and leaves it, if it is used. Raises OSError."""
+        if self.is_in_use(model):
+            return False
         marker = model / MARKER_NAME
-        content = marker.read_bytes() if marker.exists() else None
-        remove_marker(model)
+        removed = marker.with_name(f"{MARKER_NAME}.removed")
+        with suppress(FileNotFoundError):
+            os.replace(marker, removed)
         # A fetch takes its lease before it reads the marker: it is seen here, or finds no marker.
         if self.is_in_use(model):
-            if content is not None:
-                marker.write_bytes(content)
+            with suppress(FileNotFoundError):
+                os.replace(removed, marker)
             return False
         shutil.rmtree(model)
         return True
