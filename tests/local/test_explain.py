@@ -1,5 +1,6 @@
 """`penstock explain` on services of both scaling rules: the same parts, with the same words."""
 
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -199,14 +200,17 @@ def test_a_service_with_a_refused_spec_has_no_decision(explain: Callable[..., Re
     )
 
 
-def test_the_time_of_the_last_starts(explain: Callable[..., Result]) -> None:
-    message = (
-        '{"ok": true, "downloaded_bytes": 3221225472, "total_bytes": 3221225472, "seconds": 60, '
-    )
-    message += '"num_cache_hits": 0}'
+@pytest.mark.parametrize(
+    ("num_bytes", "size"), [(3 << 30, "3.0 GiB"), (1 << 30, "1.0 GiB"), (19 << 20, "19.0 MiB")]
+)
+def test_the_time_of_the_last_starts(
+    num_bytes: int, size: str, explain: Callable[..., Result]
+) -> None:
+    report = {"ok": True, "downloaded_bytes": num_bytes, "total_bytes": num_bytes, "seconds": 60}
+    message = json.dumps(report | {"num_cache_hits": 0})
     ended = {"exitCode": 0, "startedAt": at(10), "finishedAt": at(70), "message": message}
     cold = ready_pod({"name": "fetch-model", "state": {"terminated": ended}})
     lines = explain(kv_tick(), pods=[cold, ready_pod(restartCount=1)]).stdout.splitlines()
-    (row,) = [line.split("│")[1:-1] for line in lines if "3.0 GiB" in line]
-    assert [cell.strip() for cell in row] == ["a", "2 s", "38 s", "60 s (3.0 GiB)", "30 s", "130 s"]
+    (row,) = [line.split("│")[1:-1] for line in lines if size in line]
+    assert [cell.strip() for cell in row] == ["a", "2 s", "38 s", f"60 s ({size})", "30 s", "130 s"]
     assert "The last engines" not in explain(kv_tick()).stdout
