@@ -249,7 +249,7 @@ def test_more_models_at_a_time_wait_for_others(
         for job in jobs:
             job.result()
     assert said == [
-        "The cache of the node is asked again: its server fetches as many models as it may at a time"
+        "The cache of the node is asked again: its server has reached its limit of parallel fetches"
     ]
     assert len(links(tmp_path / "b")) == 3
 

@@ -16,7 +16,7 @@ MAX_DECODINGS = 8  # of a path; more escapes within escapes than that name no fi
 
 @dataclass(frozen=True, slots=True)
 class AllowedPrefix:
-    """A scheme, and the first parts of what follows: host or bucket, repository, folders."""
+    """Allowed sources, as a scheme and their first parts: host or bucket, repository, folders."""
 
     scheme: str
     parts: tuple[str, ...]
@@ -31,7 +31,7 @@ class AllowedPrefix:
 
 
 def parse_allowed(text: str) -> AllowedPrefix:
-    """The prefix that a text such as `hf://Qwen` stands for. Raises ValueError with a sentence."""
+    """Parse a prefix such as `hf://Qwen`. Raises ValueError with a sentence."""
     scheme, separator, rest = text.partition("://")
     if not separator or scheme not in FETCHED:
         fetched = ", ".join(f"{each}://" for each in FETCHED)
@@ -54,7 +54,7 @@ def is_allowed(source: ModelSource, prefixes: Sequence[AllowedPrefix]) -> bool:
 
 
 def _parts(source: ModelSource) -> tuple[str, ...]:
-    """Parts of a source as they are written: an escape is no other way to write a part of a prefix."""
+    """Host, name and folders of a source, not decoded: a part with %-escapes equals no part of a prefix."""
     host = source.host.lower() if source.scheme in WITH_HOST else source.host
     names = [*source.name.split("/"), *source.path.split("/")]
     return tuple(part for part in (host, *names) if part)

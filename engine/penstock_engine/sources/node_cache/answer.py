@@ -1,4 +1,4 @@
-"""Reads the lines that the server of a node's cache answers a fetch with. It trusts none of them."""
+"""Reads the answer to a fetch by the server of a node's cache, and checks each of its lines."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from penstock_engine.sources.resolution import check_pin
 from penstock_engine.sources.selection import SELECTION_VERSION
 from penstock_engine.sources.storage.model_folder import Manifest, parse_manifest
 
-# Bytes of a line at most: the manifest of as many files as a model may have, with names of 1.5 KiB.
+# Longest line, in bytes: the manifest of as many files as a model may have, with names of 1.5 KiB.
 MAX_LINE_BYTES = 16 << 20
 
 
@@ -36,7 +36,7 @@ class CachedModel:
 
 
 def read_line(line: bytes, source: ModelSource, mount: Path) -> ProgressState | CachedModel:
-    """What a line says. Raises NodeCacheError for a failure, and for what cannot be true."""
+    """Read a line of an answer. Raises NodeCacheError for a failed fetch, and for an invalid line."""
     if not line.endswith(b"\n"):
         raise NodeCacheError("its server ended the connection", is_disconnect=True)
     try:
@@ -55,9 +55,7 @@ def read_line(line: bytes, source: ModelSource, mount: Path) -> ProgressState | 
         FetchError,
         RecursionError,
     ) as error:
-        raise NodeCacheError(
-            f"its server sent an answer that cannot be: {printable(error)}"
-        ) from error
+        raise NodeCacheError(f"its server sent an invalid answer: {printable(error)}") from error
 
 
 def _progress(content: Any) -> ProgressState:
@@ -88,12 +86,12 @@ def _model(content: Any, source: ModelSource, mount: Path) -> CachedModel:
 
 
 def _check_is_of(source: ModelSource, resolved: ModelSource) -> None:
-    """Raise ValueError, FetchError if a revision is not of the source that was asked for."""
+    """Raise ValueError, FetchError if a revision is not of the source that was requested."""
     is_same_place = (resolved.scheme, resolved.host, resolved.name, resolved.path) == (
         source.scheme, source.host, source.name, source.path,
     )  # fmt: skip
     if not is_same_place or not resolved.is_resolved or (source.is_resolved and resolved != source):
-        raise ValueError("another model than was asked for")
+        raise ValueError("another model than was requested")
     check_pin(source, resolved)
 
 
@@ -106,7 +104,7 @@ def _check_file(path: Path, mount: Path, size_bytes: int) -> None:
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from error
     if not is_there or not is_below:
-        raise ValueError(f"{path} is not the file that it names")
+        raise ValueError(f"{path} is not a file of {size_bytes} bytes in the cache")
 
 
 def _count(value: Any) -> int:

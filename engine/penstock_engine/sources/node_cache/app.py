@@ -1,4 +1,4 @@
-"""HTTP routes of the server of a node's cache. Its clients are pods that nobody trusts."""
+"""HTTP routes of the server of a node's cache. Any pod that mounts the folder can send requests."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ class _HoldRequest(BaseModel):
 
 
 class _Refusal(Exception):
-    """A request that is not followed: status, and a sentence for the log of the pod."""
+    """A request is refused. message: for the log of the pod."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ def build_app(allowed: Sequence[AllowedPrefix], fetches: Fetches, holds: Holds) 
         try:
             joined, is_first = fetches.join(source)
         except TooManyFetches as error:
-            raise _Refusal(503, "its server fetches as many models as it may at a time") from error
+            raise _Refusal(503, "its server has reached its limit of parallel fetches") from error
         lines = _fetch_lines(joined, holds, wanted.hold_seconds, is_first=is_first)
         return _LineStream(lines, lambda: run_in_threadpool(fetches.leave, joined))
 
@@ -123,7 +123,7 @@ async def _read(request: Request, kind: type[Content]) -> Content:
         raise _Refusal(408, "the request did not arrive in time") from error
     except ValidationError as error:
         names = ", ".join(kind.model_fields)
-        raise _Refusal(400, f"the request has to be JSON with {names} as the API says") from error
+        raise _Refusal(400, f"the request has to be JSON with {names}") from error
 
 
 def _source(uri: str) -> ModelSource:
@@ -137,7 +137,10 @@ def _source(uri: str) -> ModelSource:
 async def _fetch_lines(
     fetch: Fetch, holds: Holds, hold_s: float, *, is_first: bool
 ) -> AsyncIterator[bytes]:
-    """Progress of a fetch, and its result. is_first: what it downloads counts for this request."""
+    """Yield the progress of a fetch, and its result.
+
+    is_first: whether this request started the fetch. The downloaded bytes are reported to it alone.
+    """
     done = asyncio.wrap_future(fetch.result)
     while not (await asyncio.wait({done}, timeout=PROGRESS_S))[0]:
         progress = asdict(fetch.progress.state())
@@ -170,7 +173,7 @@ def _line(content: dict[str, Any]) -> bytes:
 
 
 class _LineStream(StreamingResponse):
-    """An answer of lines, and what has to be done at its end, however that comes."""
+    """An answer of lines. at_end: called when the answer ends, also if the client disconnects."""
 
     def __init__(self, lines: AsyncIterator[bytes], at_end: Callable[[], Awaitable[None]]) -> None:
         super().__init__(lines, media_type="application/x-ndjson")
@@ -184,7 +187,7 @@ class _LineStream(StreamingResponse):
 
 
 class _RequestLimit:
-    """Refuses requests while others are as many as may be at a time."""
+    """Refuses requests beyond MAX_REQUESTS open ones."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

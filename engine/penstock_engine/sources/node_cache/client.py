@@ -17,9 +17,10 @@ from penstock_engine.sources.progress import Progress
 from penstock_engine.sources.resolution import parse_source
 from penstock_engine.sources.storage.model_folder import link_files, remove_marker, write_manifest
 
-# Time in which a server that broke off, or that is busy, is asked again: it starts again in some seconds.
+# Time for which a request is repeated after its server has ended the connection, or while it is busy, in
+# seconds: a server that ended starts again within some seconds.
 RETRY_FOR_S = 30.0
-RETRY_PAUSE_S = 1.0
+RETRY_PAUSE_S = 1.0  # between two requests
 
 
 def fetch_with_node_cache(
@@ -27,8 +28,8 @@ def fetch_with_node_cache(
 ) -> FetchResult:
     """Fetch a model into a folder as links to the cache of the node. Raises FetchError.
 
-    mount: folder of the cache. If its server does not help, the model is fetched into a store of the folder,
-    in the time that is left.
+    mount: folder of the cache. If its server cannot be reached, refuses or fails, the model is fetched into
+    a store of the folder `into`, within the time that is left.
     """
     start_s = time.monotonic()
     source = parse_source(uri)
@@ -43,7 +44,7 @@ def fetch_with_node_cache(
         progress.say(f"The cache of the node at {mount} is not used: {error}")
         progress.mirror(None)
         with suppress(OSError):  # the fetch says what is wrong with the folder
-            remove_marker(into)  # it may be of links into the cache, which nobody holds
+            remove_marker(into)  # its links may lead into the cache, where no lease keeps the model
         deadline.check()
         own_limits = replace(limits, deadline_s=deadline.rest_s)
         return fetch_model(uri, into, None, own_limits, progress)
@@ -58,7 +59,7 @@ def fetch_with_node_cache(
 
 
 class _Request:
-    """A request for one model, which is repeated if the server starts again meanwhile."""
+    """A request for one model, which is repeated after a restart of the server."""
 
     def __init__(
         self, source: ModelSource, mount: Path, deadline: Deadline, progress: Progress
@@ -66,8 +67,8 @@ class _Request:
         self._source, self._mount = source, mount
         self._deadline, self._progress = deadline, progress
         self._has_answered = False
-        self._done_bytes = 0  # the most that an answer has told
-        self._failing_since_s: float | None = None  # without an answer that told more
+        self._done_bytes = 0  # largest count of all answers
+        self._failing_since_s: float | None = None  # time of the first failure after that count
 
     def run(self) -> CachedModel:
         """The model, once the cache has it. Raises NodeCacheError, FetchError (DeadlineExceeded)."""

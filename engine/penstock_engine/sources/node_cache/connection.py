@@ -22,9 +22,9 @@ MAX_SENTENCE = 500  # characters of a server's message that are shown
 
 
 class NodeCacheError(Exception):
-    """A node's cache that does not help, as a sentence.
+    """A request to a node's cache has failed, or was refused.
 
-    is_busy: its server has too many requests. is_disconnect: it is not there, or ended the connection.
+    is_busy: the server has too many requests. is_disconnect: it is not there, or ended the connection.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class NodeCacheError(Exception):
 
 @contextmanager
 def request(mount: Path, path: str, content: Mapping[str, Any]) -> Iterator[BinaryIO]:
-    """The lines that the server answers with, until it ends the connection.
+    """Send a request, and yield the body of the answer, which ends with the connection.
 
     mount: folder of the cache. Raises NodeCacheError, also for a connection that fails within the block.
     """
     body = json.dumps(content).encode()
-    # With HTTP/1.0 an answer ends with its connection, so that its body is not in chunks.
+    # An answer to HTTP/1.0 ends with its connection: its body is not in chunks.
     head = f"POST {path} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     try:
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
@@ -81,7 +81,7 @@ def _message(body: bytes) -> str:
 
 
 def printable(text: object) -> str:
-    """A text of a server as it may be shown."""
+    """The start of a server's text, with spaces in place of characters that cannot be printed."""
     return "".join(each if each.isprintable() else " " for each in str(text)[:MAX_SENTENCE])
 
 

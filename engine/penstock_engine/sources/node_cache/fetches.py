@@ -1,4 +1,4 @@
-"""Fetches of a node's cache: one for each model, whatever the number of pods that ask for it."""
+"""Fetches of a node's cache: at most one for each model, which all pods that request the model share."""
 
 import threading
 from collections.abc import Callable
@@ -12,25 +12,24 @@ from penstock_engine.sources.progress import Progress
 from penstock_engine.sources.storage.store import Store
 
 MAX_FETCHES = 8  # at a time; each has as many connections as its limits say
-# Time after a fetch in which those who asked for the model get their own leases of it, in seconds: they need
-# milliseconds, and one that was killed meanwhile takes none.
+# Longest time after a fetch for which it keeps the model from eviction, in seconds, until all requests for it
+# have taken their own leases. They need milliseconds; that of a pod that was killed takes none.
 ANSWER_S = 10.0
 # Time after its deadline in which a fetch ends by itself, in seconds: a read without a byte takes so long.
 MAX_GRACE_S = 30.0
 
 
 class TooManyFetches(Exception):
-    """As many models are fetched as may be at a time."""
+    """MAX_FETCHES fetches run already."""
 
 
 class Fetch:
-    """A fetch in a thread. result: the model, or why there is none."""
+    """A fetch in a thread. result: the model, or the reason of the failure."""
 
     def __init__(self, source: ModelSource, progress: Progress) -> None:
         self.source, self.progress = source, progress
         self.result: Future[StoredModel | FetchError] = Future()
         self.result.set_running_or_notify_cancel()  # from now on no waiter can cancel it
-        self.num_joined = 0
         self.num_waiting = 0
         self.is_unused = threading.Event()
 
@@ -38,8 +37,8 @@ class Fetch:
 class Fetches:
     """Starts fetches into a store. Thread-safe.
 
-    say: writes a line. end: called if a fetch does not end at its deadline, which nothing in this process
-    can change: it ends the process, which is started again.
+    say: writes a line. end: called if a fetch hangs after its deadline. It ends the process, which is then
+    started again, as no thread can be ended.
     """
 
     def __init__(
@@ -58,18 +57,18 @@ class Fetches:
         uri = str(source)
         with self._lock:
             fetch = self._running.get(uri)
+            is_first = fetch is None
             if fetch is None:
                 if len(self._running) >= MAX_FETCHES:
                     raise TooManyFetches
                 progress = Progress(lambda line: self._say(f"{uri}: {line}"))
                 fetch = self._running[uri] = Fetch(source, progress)
                 threading.Thread(target=self._run, args=(fetch,), name="fetch", daemon=True).start()
-            fetch.num_joined += 1
             fetch.num_waiting += 1
-            return fetch, fetch.num_joined == 1
+            return fetch, is_first
 
     def leave(self, fetch: Fetch) -> None:
-        """Wait no longer for a fetch, which goes on."""
+        """End the wait of a request for a fetch. The fetch goes on."""
         with self._lock:
             fetch.num_waiting -= 1
             if fetch.num_waiting == 0 and fetch.result.done():

@@ -1,6 +1,6 @@
 """Keeps models in the cache of a node while an engine beside this process serves them.
 
-It runs as long as the engine, so it is a program that imports little: its arguments are mount and folders.
+It runs as long as the engine. So it is a program of its own that imports little, with plain arguments.
 """
 
 import os
@@ -16,15 +16,16 @@ from penstock_engine.sources.node_cache.routes import HEARTBEAT_S, HOLD_PATH
 from penstock_engine.sources.storage.model_folder import Manifest, read_manifest
 
 RETRY_S = 3.0  # between attempts to connect; a server that starts again keeps models for 60 s
-MAX_LINE_BYTES = 1024  # of a sign of life
-# Time that a connection has to last until its end is said again: a server that fails at once fills no log.
+MAX_LINE_BYTES = 1024  # of a heartbeat
+# Least time that a connection has to last before its end is logged again, in seconds: a server that fails at
+# once would fill the log.
 STABLE_S = 2 * HEARTBEAT_S
 
 
 def held_models(folders: Sequence[Path], mount: Path) -> list[str]:
-    """URIs of the models that folders have in the cache of the node. Raises ValueError if one has none.
+    """URIs of the models in folders whose files are in the cache of the node.
 
-    A pod that has fetched its model itself needs no hold.
+    A model that the pod has fetched itself needs no hold. Raises ValueError for a folder without a model.
     """
     models = []
     for folder in folders:

@@ -2,7 +2,7 @@
 
 SOCKET_NAME = "node-cache.sock"  # in the folder of the cache
 FETCH_PATH, HOLD_PATH, HEALTH_PATH = "/v1/fetch", "/v1/hold", "/health"
-# Between lines of an answer, in seconds: progress of a fetch as people read it, and signs of life of a hold.
+# Time between two lines of an answer, in seconds: progress of a fetch, and heartbeats of a hold.
 PROGRESS_S, HEARTBEAT_S = 1.0, 5.0
-# Without a line, after which a client takes the server for dead: six signs of life are missing.
+# Time without a line after which a client takes the server for dead, in seconds: six heartbeats are missing.
 SILENCE_S = 30.0

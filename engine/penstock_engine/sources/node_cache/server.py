@@ -25,20 +25,21 @@ from penstock_engine.sources.node_cache.socket_address import socket_address
 from penstock_engine.sources.storage.store import Store
 
 LOCK_NAME = ".node-cache.lock"
-# Folders that pods have no business in. A pod could lock a file of `locks` or `uses`, which needs no right to
-# write, and so keep a file from being fetched or a model from being evicted.
+# Folders that pods may not read. A pod could lock a file of `locks` or `uses`, which needs no right to write,
+# and so keep a file from being fetched or a model from being evicted.
 PRIVATE_FOLDERS = ("locks", "uses", "partial", "revisions")
-# Time after a start in which models stay that were held before, in seconds: holders connect again every 3 s.
+# Time after a start for which models that were held before are not evicted, in seconds: holders connect again
+# every 3 s.
 RESTART_S = 60.0
-# All clients have the same address, none, and an address may have half of the connections: twice as many of
-# these as requests, so that idle ones do not keep requests out.
+# Clients of a UNIX socket all have the same, empty address, and one address may have half of the connections.
+# That half is twice MAX_REQUESTS, so that idle connections do not keep requests out.
 MAX_CONNECTIONS = 4 * MAX_REQUESTS
 OTHER_FILES = 256  # open ones, for downloads and leases
 MAX_IDLE_S = 5  # of a connection between requests; clients send one on each
 
 
 class StartError(Exception):
-    """A server that cannot start, as a sentence that says what to do."""
+    """The server cannot start. The message says what to do."""
 
 
 class NodeCacheServer:
@@ -137,7 +138,7 @@ def _sole_server(cache: Path) -> Iterator[None]:
 
 @contextmanager
 def _listening(cache: Path) -> Iterator[socket.socket]:
-    """The socket in the folder. One that is there was left by a server that is gone. Raises OSError."""
+    """Bind the socket in the folder, in place of one that an earlier server has left. Raises OSError."""
     (cache / SOCKET_NAME).unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         with socket_address(cache) as address:
