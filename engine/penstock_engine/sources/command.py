@@ -14,7 +14,7 @@ import typer
 from penstock_engine.contract.fetch_output import FAILED, FAILED_FOR_NOW, SUCCEEDED
 from penstock_engine.files.termination_text import termination_text
 from penstock_engine.sources.credentials import apply_credentials
-from penstock_engine.sources.deadline import deadline_exceeded
+from penstock_engine.sources.deadline import deadline_exceeded, hang_time_s
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.headers.report import SourcesReport, report_sources
 from penstock_engine.sources.limits import FetchLimits
@@ -22,8 +22,7 @@ from penstock_engine.sources.report import failure, run_fetch, say
 from penstock_engine.sources.storage.model_folder import remove_others
 
 DEFAULT_LIMITS = FetchLimits()
-# Longest time after its deadline in which a fetch ends by itself, in seconds: the time limit of a read.
-MAX_GRACE_S = 30.0
+
 MAX_SOURCES = 8  # of a preflight; the URIs of more do not fit into a termination message
 
 Credentials = Annotated[
@@ -222,7 +221,7 @@ def ended_by(deadline_s: float, termination_log: Path | None) -> Iterator[None]:
         sys.stdout.flush()
         os._exit(exit_code(report))
 
-    timer = threading.Timer(deadline_s + min(deadline_s, MAX_GRACE_S), end)
+    timer = threading.Timer(hang_time_s(deadline_s), end)
     timer.daemon = True
     timer.start()
     try:

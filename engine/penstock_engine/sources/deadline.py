@@ -12,6 +12,9 @@ from penstock_engine.sources.retry import retry_delay_s
 
 Result = TypeVar("Result")
 
+# Longest time after its deadline in which a fetch ends by itself, in seconds: the time limit of a read.
+MAX_GRACE_S = 30.0
+
 
 class Cancelled(Exception):
     """A thread of the fetch has to end, as another one has failed."""
@@ -25,6 +28,11 @@ def deadline_exceeded(deadline_s: float) -> FetchError:
         "nearer",
         is_retryable=True,
     )
+
+
+def hang_time_s(deadline_s: float) -> float:
+    """Seconds after its start at which a fetch hangs: it waits within a library, beyond its deadline."""
+    return deadline_s + min(deadline_s, MAX_GRACE_S)
 
 
 class Deadline:

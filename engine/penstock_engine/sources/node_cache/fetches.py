@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from penstock_engine.contract.model_source import ModelSource
+from penstock_engine.sources.deadline import hang_time_s
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.fetch import StoredModel, fetching_into_store
 from penstock_engine.sources.limits import FetchLimits
@@ -15,8 +16,6 @@ MAX_FETCHES = 8  # at a time; each has as many connections as its limits say
 # Longest time after a fetch for which it keeps the model from eviction, in seconds, until all requests for it
 # have taken their own leases. They need milliseconds; that of a pod that was killed takes none.
 ANSWER_S = 10.0
-# Time after its deadline in which a fetch ends by itself, in seconds: a read without a byte takes so long.
-MAX_GRACE_S = 30.0
 
 
 class TooManyFetches(Exception):
@@ -76,9 +75,7 @@ class Fetches:
 
     def _run(self, fetch: Fetch) -> None:
         limits = self._limits
-        timer = threading.Timer(
-            limits.deadline_s + min(limits.deadline_s, MAX_GRACE_S), self._end_overdue, (fetch,)
-        )
+        timer = threading.Timer(hang_time_s(limits.deadline_s), self._end_overdue, (fetch,))
         timer.daemon = True
         timer.start()
         try:
