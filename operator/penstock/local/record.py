@@ -23,7 +23,7 @@ RECORD = "cluster.json"
 API_PORT = 6443
 GATEWAY_PORT, GATEWAY_MANAGEMENT_PORT = Gateway().port, Gateway().management_port
 AGENT_NODE = "penstock-node"  # name of the node agent's node
-# Port of the hub mirror at the control plane's address. Its value is free: one that few programs use.
+# Port of the hub mirror at the control plane's address: any that few programs use.
 HUB_PORT = 8390
 API_SERVICE, DNS_SERVICE, GATEWAY_SERVICE = 1, 10, 80  # addresses of the Service network
 # A DNS label, except that it may end with a dash.

@@ -64,7 +64,7 @@ class Service(Record):
     max_replicas: int = Field(default=8, ge=1)
     initial_replicas: int | None = Field(default=None, ge=0)
     # Time without requests after which a service with min_replicas 0 has no replica, until a request comes.
-    # None: the scaling rule decides about zero.
+    # If it is None, the scaling rule decides about zero replicas.
     idle_after_s: float | None = Field(default=None, gt=0)
     startup_s: float | None = Field(default=None, ge=0)
     admission: Policy = "deadline"

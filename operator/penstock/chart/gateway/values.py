@@ -26,7 +26,7 @@ MIN_GRACE_PERIOD_S = 3 + 60 + 15
 _DRAIN_FLAG, _DRAIN_VARIABLE = "^--drain-", "^PENSTOCK_GW_DRAIN_"
 
 
-# As `penstock gateway run --cors-origin` takes it.
+# Origin of web pages, in the form that `penstock gateway run --cors-origin` accepts.
 Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/?#@, ]+)$")]
 
 

@@ -136,7 +136,7 @@ class _Resolver:
 
 
 def _part(node: PortOf | BytesOf | VariableName | VariableValue, text: str) -> int | str:
-    """What the node says of the text at its path."""
+    """The value of a node that reads a part of a text. text: the value at its path."""
     match node:
         case PortOf():
             return port_of(text)

@@ -193,11 +193,11 @@ def source_variables(given: Iterable[str]) -> dict[str, str]:
 
 
 def folder_of_nodes(path: str) -> str:
-    """Parse --node-cache-path. Raises BadParameter for a path that is no folder of its own."""
+    """Check --node-cache-path. Raises BadParameter for a relative path, the root, or one with '.' or '..'."""
     parts = path.split("/")
     if parts[0] or not any(parts) or not {"", ".", ".."}.isdisjoint(parts[1:]):
         raise typer.BadParameter(
-            "--node-cache-path must be an absolute path without '..' and a trailing slash, such as "
+            "--node-cache-path must be an absolute path without '.', '..' or a trailing slash, such as "
             f"/var/lib/penstock/models, not {path}"
         )
     return path

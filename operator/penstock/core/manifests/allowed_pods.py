@@ -44,10 +44,9 @@ class PodLimits:
     """Limits that the operator sets on the pods of services.
 
     allow_unrestricted_templates: any pod template is allowed whose pods have what Penstock puts into them.
-    allowed_host_paths: folders of the nodes below
-    which models and adapters may be. allowed_service_accounts: those that pods may use, each NAME or
-    NAMESPACE/NAME. node_cache_path: folder of each node with its cache of models, which pods may read; None:
-    nodes have none.
+    allowed_host_paths: folders of the nodes below which models and adapters may be. allowed_service_accounts:
+    those that pods may use, each NAME or NAMESPACE/NAME. node_cache_path: folder of the cache of models on
+    each node, which pods may read; None: nodes have no cache.
     """
 
     allow_unrestricted_templates: bool = False
@@ -113,7 +112,7 @@ def _uris(spec: ServiceSpec) -> dict[str, str]:
 
 
 def _form_violation(spec: ServiceSpec) -> str | None:
-    """What the pods lack once the template is merged, as a sentence; None: nothing."""
+    """Sentence about what the pods lack once the template is merged; None if they lack nothing."""
     return pods_form_violation(own_pods(spec, "", "image"))
 
 

@@ -189,7 +189,7 @@ def _cache_source(spec: ServiceSpec) -> Object:
 
 
 def _cache_mount(spec: ServiceSpec) -> Object:
-    """Mount of the cache in a container that fetches or holds: only the node's own server writes there."""
+    """Mount of the cache in a container that fetches or holds; read-only for the cache of a node."""
     return _mount(MODEL_CACHE_VOLUME, MODEL_CACHE_MOUNT, read_only=reads_node_cache(spec))
 
 

@@ -1,7 +1,7 @@
-"""Checks that a template and the pods made of it have the form that Penstock reads.
+"""Checks that a template, and the pods made of it, have the form that Penstock reads.
 
-The schema of the CRD takes any template, and the API server checks pods only once they are created. No
-pod can be made of others, such as a list of containers without the engine.
+The schema of the CRD takes any template, and the API server checks pods only when they are created. Without
+this form Penstock cannot make the pods, such as with a list of containers that lacks the engine.
 """
 
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from penstock.core.spec.history import PinnedPods
 from penstock.core.spec.service import ENGINE_CONTAINER, Object
 
 PATH = "spec.template"
-# Directives of a strategic merge patch. Penstock merges lists by their keys, and deletes an entry of one.
+# Directives of a strategic merge patch. Penstock only merges lists by their keys, and deletes single entries.
 DIRECTIVES = ("$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/")
 # Fields that Penstock reads of a template, which are lists of objects with a name.
 NAMED_LISTS = ("containers", "initContainers", "volumes")
 
 
 def type_violation(template: Any) -> str | None:
-    """What in a template has to be an object and is none, as a sentence; None: nothing."""
+    """Sentence about a field of a template that must be an object and is not; None if there is none."""
     for path, value in _objects(template):
         if not isinstance(value, dict):
             return f"{PATH}{path} must be an object: change or remove it"
@@ -29,7 +29,7 @@ def type_violation(template: Any) -> str | None:
 
 
 def template_form_violation(template: Object) -> str | None:
-    """What in a template has another form than Penstock merges, as a sentence; None: nothing."""
+    """Sentence about a field of a template that Penstock cannot merge; None if there is none."""
     pod = template.get("spec", {})
     for name in NAMED_LISTS:
         if name in pod and not _is_named(pod[name]):
@@ -44,7 +44,7 @@ def template_form_violation(template: Object) -> str | None:
 
 
 def pods_form_violation(pods: PinnedPods) -> str | None:
-    """What the pods of a template lack, as a sentence; None: nothing."""
+    """Sentence about what the pods made of a template lack; None if they lack nothing."""
     for pod in (pods.serve["spec"], pods.preflight):
         for name in ("containers", "volumes"):
             if not _is_named(pod.get(name)):
@@ -62,7 +62,7 @@ def pods_form_violation(pods: PinnedPods) -> str | None:
 
 
 def _objects(template: Any) -> Iterator[tuple[str, Any]]:
-    """Path and value of what has to be an object, outer ones first."""
+    """Path and value of each field that must be an object, outer ones first."""
     yield "", template
     for name in ("metadata", "spec"):
         yield f".{name}", template.get(name, {})
@@ -71,7 +71,7 @@ def _objects(template: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _directives(value: Any, path: str) -> Iterator[str]:
-    """Paths of the directives in a value, but for those that delete an entry of a list by its key."""
+    """Paths of the directives in a value, except those that delete an entry of a list by its key."""
     if isinstance(value, list):
         for index, each in enumerate(value):
             is_deletion = (
@@ -87,7 +87,7 @@ def _directives(value: Any, path: str) -> Iterator[str]:
 
 
 def _lacking(container: Object, volumes: set[str]) -> Iterator[str]:
-    """What a container of Penstock's lacks."""
+    """Names of the parts that one of Penstock's containers lacks, or has in another form."""
     if not isinstance(container.get("image"), str):
         yield "the image"
     resources = container.get("resources", {})

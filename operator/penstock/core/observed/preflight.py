@@ -100,7 +100,7 @@ def _result(preflight: ObservedPod) -> PreflightResult | None:
     try:
         report = as_object(parse_json(preflight.termination_message))
         models = tuple(_resolved(each) for each in report.get("sources", ()))
-        # Only a model that another program serves, or that is in an archive, has a message.
+        # A report of success has a message if another program serves the model, or if it is in an archive.
         if report["ok"] and "message" in report:
             reason, message = as_text(report["reason"]), as_text(report["message"])
             return PreflightResult(True, reason, message, models=models)

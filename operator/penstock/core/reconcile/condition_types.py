@@ -129,7 +129,7 @@ REASONS: Mapping[str, str] = {
     "NoRevision": "No revision has traffic.",
     "NoSafetensors": "The model's weights are not in the safetensors format.",
     "NoTokenizer": "The model has no tokenizer.json.",
-    "NodeCacheNotEnabled": "The service uses the cache of its nodes, and the operator's nodes have none.",
+    "NodeCacheNotEnabled": "The service asks for the cache of nodes, which is not enabled.",
     "NotAModel": "There is no config.json at `spec.model.uri`.",
     "NotStalled": "Nothing requires a change of the spec by a user.",
     OOM_KILLED: "The kernel killed an engine for lack of memory, and it is not ready again.",

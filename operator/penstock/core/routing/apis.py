@@ -48,16 +48,16 @@ class Api:
     # has the first of these fields; of several forms the first one counts. The first field also identifies
     # the conversation. Empty if the model computes nothing, as when an engine only counts tokens.
     prompts: Sequence[Mapping[str, PromptKind]]
-    usage: UsageFields | None  # None if its responses report none
+    usage: UsageFields | None  # None: responses report no token counts
     overhead_events: int = 1  # events of a stream that carry no token, such as DONE
     # A line that only the last event of a stream has, as a field and a regular expression for its value. A
     # stream that ends without it was cut off.
     last_event: tuple[str, str] = ("data", r"\[DONE\]")
     errors: ErrorForm = "OpenAI"  # form of the gateway's own errors
-    # Whether engines may store responses, which a request continues by its `previous_response_id`
+    # Whether engines may store responses. A request continues one by `previous_response_id`.
     stores: bool = False
-    # The API whose row counts instead, by a field of the body that is neither null nor false; of several the
-    # first one.
+    # APIs that requests with certain fields belong to instead: by the name of a field that is neither null
+    # nor false. The first such field counts.
     variants: Mapping[str, "Api"] = field(default_factory=dict)
 
     @property
@@ -73,7 +73,7 @@ class Api:
         return Prompt(())
 
     def variant_of(self, fields: Mapping[str, Any]) -> "Api":
-        """Return the API whose row counts for a parsed body."""
+        """Return the variant that a parsed body belongs to, else this API."""
         for name, api in self.variants.items():
             if fields.get(name) not in (None, False):
                 return api
@@ -101,7 +101,7 @@ BATCH = Api(
 RESPONSES_PROMPTS: Sequence[Mapping[str, PromptKind]] = (
     {"input": ITEMS, "instructions": TEXT, "tools": TOOLS},
 )
-# A response in the background is answered before it is computed, and without usage.
+# A request for a background response is answered before the response is computed, and without usage.
 BACKGROUND = Api(
     path="/v1/responses", prompts=RESPONSES_PROMPTS, usage=None, errors="Responses", stores=True
 )

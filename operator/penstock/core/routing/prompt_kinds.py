@@ -173,7 +173,7 @@ class Conversations(PromptKind):
         return all(MESSAGES.is_text_only(each) for each in as_list(value))
 
     def beginning(self, value: Any) -> list[str] | None:
-        """That of the first chat."""
+        """Return the beginning of the first chat."""
         return MESSAGES.beginning(value[0]) if as_list(value) else None
 
 
@@ -191,7 +191,7 @@ class Content(PromptKind):
 
 
 class Documents(PromptKind):
-    """What is scored: a text or an object with one, or a list of them."""
+    """Documents or queries to score: a text or an object with one, or a list of them."""
 
     def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
         return sum(document_bytes(each) for each in documents(value))

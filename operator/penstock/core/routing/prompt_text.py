@@ -42,7 +42,7 @@ def text_bytes(text: Any) -> int:
 
 
 def joined_bytes(texts: list[Any]) -> int:
-    """Bytes of texts together; 0 if not all of them are texts."""
+    """Total length of texts in UTF-8 bytes; 0 if one of the values is no text."""
     try:
         return text_bytes("".join(texts))
     except TypeError:  # not all of them are strings: the engine will refuse them
@@ -50,7 +50,7 @@ def joined_bytes(texts: list[Any]) -> int:
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return a list, or an empty one if the value is none."""
+    """Return the value if it is a list, else an empty list."""
     return value if isinstance(value, list) else []
 
 

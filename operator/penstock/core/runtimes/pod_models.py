@@ -72,12 +72,12 @@ def has_cache(spec: ServiceSpec) -> bool:
 
 
 def reads_node_cache(spec: ServiceSpec) -> bool:
-    """Whether pods mount the cache of their node. They go without if the operator's nodes have none."""
+    """Whether pods mount the cache of their node: the service asks for it, and it is enabled."""
     return spec.uses_node_cache and spec.node_cache_path is not None
 
 
 def _cache_flag(spec: ServiceSpec) -> str:
-    """The flag with the path of the cache: pods write to a claim, and ask a server for the node's."""
+    """The flag that names the path of the cache: of a claim, or of the node."""
     return NODE_CACHE_FLAG if reads_node_cache(spec) else CLAIM_CACHE_FLAG
 
 

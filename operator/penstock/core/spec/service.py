@@ -46,7 +46,7 @@ PRE_STOP_S = 3
 # for the engine to exit before Kubernetes kills it.
 TERMINATION_OVERHEAD_S = PRE_STOP_S + 10
 
-# Where the files of fetched models are kept for later pods: in a claim, or in a folder of each node.
+# Place that keeps the files of fetched models for later pods: a claim, or a folder of each node.
 CacheType = Literal["Claim", "Node"]
 NODE_CACHE: CacheType = "Node"
 ScalingMode = Literal["Active", "DryRun", "External"]
@@ -97,7 +97,7 @@ class ServiceSpec:
     scaling: ScalingSpec
     external_replicas: int  # replicas in scaling mode External
     # Settings of fetched models: the Secret with the credentials, the claim that keeps files for later pods,
-    # the size limit of this cache, and whether the cache is that of the pod's node in place of a claim
+    # the size limit of this claim, and whether pods use the cache of their node in place of a claim
     model_secret: str | None = None
     model_cache_claim: str | None = None
     model_cache_bytes: int | None = None

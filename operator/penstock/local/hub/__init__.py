@@ -1,1 +1,1 @@
-"""The Hugging Face hub of a local cluster: whether its pods reach that, and a mirror of it if they do not."""
+"""Where pods of a local cluster find models of hf://: the Hugging Face hub, or a mirror on this machine."""

@@ -1,4 +1,4 @@
-"""Tells a user of a local cluster where its pods find models of hf://."""
+"""Says to a user of a local cluster where its pods find models of hf://."""
 
 from pathlib import Path
 

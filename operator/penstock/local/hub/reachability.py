@@ -16,9 +16,9 @@ def pods_reach_hub(node: NodeKind) -> bool:
 
 
 def answers_as_hub(url: str) -> bool:
-    """Whether a server tells the commit of the chat model, as the hub does.
+    """Whether a server reports the commit of the chat model, as the hub does.
 
-    The proxies that variables of this process name are not used: pods do not get these variables.
+    Variables of this process that name proxies are ignored, as pods do not get them.
     """
     try:
         with httpx.Client(timeout=TIMEOUT, trust_env=False) as client:

@@ -32,8 +32,8 @@ class Repository:
 class Repositories:
     """Repositories below a folder: ORG/NAME is the folder of that path.
 
-    folders: of repositories that lie elsewhere below the folder, by their names. Files and folders whose
-    names begin with a dot are left out, and so are links that lead out of the repository's folder.
+    folders: of repositories with another path, by their names. Files and folders whose names begin with a dot
+    are left out, and so are links that lead out of the repository's folder.
     """
 
     def __init__(self, root: Path, folders: Mapping[str, str]) -> None:
@@ -42,7 +42,7 @@ class Repositories:
         self._digests: dict[tuple[Path, int, int], str] = {}
 
     def read(self, name: str) -> Repository | None:
-        """Read a repository, of which files that changed are hashed. Returns None if it does not exist."""
+        """Read a repository; None if it does not exist. Only files that are new or changed are hashed."""
         folder = self._folder(name)
         if folder is None:
             return None

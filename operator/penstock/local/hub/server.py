@@ -8,7 +8,7 @@ from aiohttp import web
 from penstock.local.hub.repositories import Repositories, Repository, RepositoryFile
 
 MAIN = "main"  # the only branch of each repository
-LFS_POINTER_BYTES = 134  # of a file in Git LFS; clients do not read it
+LFS_POINTER_BYTES = 134  # size that a listing needs; clients do not use it
 
 
 class HubMirror:
@@ -19,9 +19,8 @@ class HubMirror:
 
     def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories
-        self._reading = (
-            asyncio.Lock()
-        )  # of two requests for a large model, one computes its digests
+        # Only one of several requests for a large model computes its digests.
+        self._reading = asyncio.Lock()
 
     def app(self) -> web.Application:
         """Build the web application."""
@@ -77,13 +76,13 @@ class HubMirror:
 
 
 def _sibling(name: str, file: RepositoryFile) -> dict[str, Any]:
-    """A file in a listing. All have the digest that the hub tells of files in Git LFS."""
+    """A file in a listing. All files have a digest, as the hub lists it for files in Git LFS."""
     lfs = {"sha256": file.sha256, "size": file.size_bytes, "pointerSize": LFS_POINTER_BYTES}
     return {"rfilename": name, "size": file.size_bytes, "lfs": lfs}
 
 
 def _not_found(code: str, sentence: str) -> web.HTTPNotFound:
-    """The hub's answer for what it does not have: clients read the code, and show the sentence."""
+    """A 404 in the hub's form. code: for clients. sentence: that clients show to users."""
     answer = web.json_response({"error": sentence})
     return web.HTTPNotFound(
         headers={"X-Error-Code": code}, text=answer.text, content_type="application/json"
