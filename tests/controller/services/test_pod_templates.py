@@ -10,7 +10,8 @@ from penstock.clients.kubernetes.client import Kube
 from penstock.clients.kubernetes.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, Resource
 from penstock.controller.names.model_names import ModelNames
 from penstock.controller.services.reconciler import Reconciler
-from penstock.core.manifests.allowed_pods import PodLimits
+from penstock.core.manifests.allowed_pods import TEMPLATE_NOT_ALLOWED, PodLimits
+from penstock.core.observed.stored_status import POD_TEMPLATE_REJECTED
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 
 pytestmark = pytest.mark.cluster
@@ -125,30 +126,34 @@ async def test_a_template_sets_scheduling_identity_and_environment(
 
 
 @pytest.mark.parametrize(
-    ("container", "path"),
+    ("container", "reason", "path"),
     [
-        ({"args": ["serve", 5]}, ".args[1]"),
-        ({"command": "penstock-engine"}, ".command"),
-        ({"resources": "small"}, ".resources"),
-        ({"env": [{"name": "A", "value": "x", "$patch": "replace"}]}, "env"),
-        ({"env": [{"name": "A", "value": 5}]}, "value"),
+        ({"args": ["serve", 5]}, POD_TEMPLATE_REJECTED, ".args[1]"),
+        ({"command": "penstock-engine"}, POD_TEMPLATE_REJECTED, ".command"),
+        ({"resources": "small"}, TEMPLATE_NOT_ALLOWED, "resources of the container engine"),
+        (
+            {"env": [{"name": "A", "value": "x", "$patch": "replace"}]},
+            TEMPLATE_NOT_ALLOWED,
+            "env[0].$patch",
+        ),
+        ({"env": [{"name": "A", "value": 5}]}, POD_TEMPLATE_REJECTED, "value"),
     ],
 )
 async def test_fields_of_a_wrong_type_are_a_condition(
-    stand: Stand, container: dict[str, Any], path: str
+    stand: Stand, container: dict[str, Any], reason: str, path: str
 ) -> None:
     """The schema does not check them. Without a condition, the write would be tried again for ever."""
     await stand.create(template={"spec": {"containers": [{"name": "engine", **container}]}})
 
     async def is_stalled() -> bool:
-        return await stand.condition("Stalled") == ("True", "PodTemplateRejected")
+        return await stand.condition("Stalled") == ("True", reason)
 
     await stand.until(is_stalled)
     messages = [
         c["message"] for c in (await stand.status())["conditions"] if c["type"] == "Stalled"
     ]
     assert path in messages[0]
-    assert "see spec.template" in messages[0]
+    assert "spec.template" in messages[0]
 
 
 async def test_a_probe_of_another_kind_needs_a_null_for_the_own_one(stand: Stand) -> None:
