@@ -10,8 +10,8 @@ from penstock.chart.names import NODE_CACHE, OPERATOR, selector
 from penstock.chart.rendering.install import install_manifests
 from penstock.chart.rendering.resolve import MissingValue
 from penstock.chart.values.values import merged
-from penstock.core.runtimes.paths import NODE_CACHE_SOCKET
-from penstock_engine.sources.node_cache.routes import SOCKET_NAME
+from penstock.core.runtimes.paths import MODEL_CACHE_MOUNT
+from penstock_engine.contract.node_cache import SOCKET_NAME
 
 ENABLED, WHOLE = VALUE_SETS["node_cache"], VALUE_SETS["node_cache_whole"]
 
@@ -86,8 +86,7 @@ def test_a_node_has_one_writer_at_a_time() -> None:
 
 def test_it_is_ready_once_its_socket_is_there() -> None:
     probe = pod(ENABLED)["containers"][0]["readinessProbe"]
-    assert probe["exec"]["command"] == ["test", "-S", NODE_CACHE_SOCKET]
-    assert NODE_CACHE_SOCKET.rpartition("/")[2] == SOCKET_NAME
+    assert probe["exec"]["command"] == ["test", "-S", f"{MODEL_CACHE_MOUNT}/{SOCKET_NAME}"]
 
 
 def test_what_it_may_fetch_has_to_be_named() -> None:

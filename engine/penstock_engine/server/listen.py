@@ -4,8 +4,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 import uvicorn
@@ -14,6 +13,7 @@ from penstock_engine.http.connections_by_address import ConnectionsByAddress
 from penstock_engine.http.loopback import add_loopback_listener
 from penstock_engine.http.open_files import allow_open_files
 from penstock_engine.http.protocol import IDLE_CONNECTION_S, BoundedProtocol
+from penstock_engine.http.signals import SignalFreeServer
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import now_s
 from penstock_engine.server.handlers.state import ServerState
@@ -34,8 +34,8 @@ DRAIN_POLL_S = 0.05
 CLOSE_TIMEOUT_S = 5
 
 
-class Server(uvicorn.Server):
-    """uvicorn's server, with a callback once it listens, and without its signal handlers."""
+class Server(SignalFreeServer):
+    """The engine's server, with a callback once it listens."""
 
     def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
         super().__init__(config)
@@ -48,10 +48,6 @@ class Server(uvicorn.Server):
         if self.config.uds is None:
             await add_loopback_listener(self)
         self._on_listening()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 async def listen(state: ServerState, startup_timer: StartupTimer) -> None:

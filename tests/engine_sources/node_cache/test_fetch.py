@@ -16,11 +16,11 @@ from tests.support.sources.node_cache import NOT_USED, fetch_as_pod, links, node
 from tests.support.sources.quick_limits import QUICK
 
 from penstock_engine.contract.model_source import parse_model_source
+from penstock_engine.contract.node_cache import SOCKET_NAME
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.fetch import OWN_STORE, StoredModel
 from penstock_engine.sources.node_cache import app, fetches
 from penstock_engine.sources.node_cache.client import fetch_with_node_cache
-from penstock_engine.sources.node_cache.routes import SOCKET_NAME
 from penstock_engine.sources.progress import Progress
 from penstock_engine.sources.storage.lease import is_held
 from penstock_engine.sources.storage.model_folder import read_manifest

@@ -23,8 +23,8 @@ from tests.support.sources.node_cache import (
 )
 from tests.support.sources.quick_limits import QUICK
 
+from penstock_engine.contract.node_cache import SOCKET_NAME
 from penstock_engine.sources.node_cache import client
-from penstock_engine.sources.node_cache.routes import SOCKET_NAME
 
 FILES = model_files(1_000_000)
 POD_USER = 65532

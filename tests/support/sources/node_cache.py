@@ -13,11 +13,11 @@ from pathlib import Path
 
 from tests.support.sources.quick_limits import QUICK
 
+from penstock_engine.contract.node_cache import SOCKET_NAME
 from penstock_engine.sources.fetch import FetchResult
 from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.node_cache.allowed import parse_allowed
 from penstock_engine.sources.node_cache.client import fetch_with_node_cache
-from penstock_engine.sources.node_cache.routes import SOCKET_NAME
 from penstock_engine.sources.node_cache.server import NodeCacheServer
 from penstock_engine.sources.node_cache.socket_address import socket_address
 from penstock_engine.sources.progress import Progress

@@ -11,7 +11,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from penstock_engine.sources.node_cache.routes import SILENCE_S, SOCKET_NAME
+from penstock_engine.contract.node_cache import SOCKET_NAME
+from penstock_engine.sources.node_cache.routes import SILENCE_S
 from penstock_engine.sources.node_cache.socket_address import socket_address
 
 BUSY = 503

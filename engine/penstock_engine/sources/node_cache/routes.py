@@ -1,6 +1,5 @@
-"""Names and times that the server of a node's cache and its clients share."""
+"""Paths and times that the server of a node's cache and its clients share."""
 
-SOCKET_NAME = "node-cache.sock"  # in the folder of the cache
 FETCH_PATH, HOLD_PATH, HEALTH_PATH = "/v1/fetch", "/v1/hold", "/health"
 # Time between two lines of an answer, in seconds: progress of a fetch, and heartbeats of a hold.
 PROGRESS_S, HEARTBEAT_S = 1.0, 5.0

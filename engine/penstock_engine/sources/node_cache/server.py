@@ -12,15 +12,17 @@ from pathlib import Path
 
 import uvicorn
 
+from penstock_engine.contract.node_cache import SOCKET_NAME
 from penstock_engine.http.connections_by_address import ConnectionsByAddress
 from penstock_engine.http.open_files import allow_open_files
 from penstock_engine.http.protocol import BoundedProtocol
+from penstock_engine.http.signals import SignalFreeServer
 from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.node_cache.allowed import AllowedPrefix
 from penstock_engine.sources.node_cache.app import MAX_REQUESTS, build_app
 from penstock_engine.sources.node_cache.fetches import Fetches
 from penstock_engine.sources.node_cache.holds import Holds
-from penstock_engine.sources.node_cache.routes import SILENCE_S, SOCKET_NAME
+from penstock_engine.sources.node_cache.routes import SILENCE_S
 from penstock_engine.sources.node_cache.socket_address import socket_address
 from penstock_engine.sources.storage.store import Store
 
@@ -87,7 +89,7 @@ class NodeCacheServer:
                 timeout_keep_alive=MAX_IDLE_S,
                 server_header=False,
             )
-            self._server = _Server(config)
+            self._server = SignalFreeServer(config)
             self._say(f"Listening at {self._cache / SOCKET_NAME}")
             await self._server.serve([listener])
 
@@ -148,11 +150,3 @@ def _listening(cache: Path) -> Iterator[socket.socket]:
             yield listener
         finally:
             (cache / SOCKET_NAME).unlink(missing_ok=True)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server without its signal handlers."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

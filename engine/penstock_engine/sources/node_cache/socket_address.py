@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock_engine.sources.node_cache.routes import SOCKET_NAME
+from penstock_engine.contract.node_cache import SOCKET_NAME
 
 MAX_ADDRESS_BYTES = 107  # sun_path of Linux has 108, one of which ends it
 

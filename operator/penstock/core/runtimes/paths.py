@@ -2,6 +2,7 @@
 
 from penstock.core.spec.model_location import ModelLocation
 from penstock_engine.contract.model_source import is_fetched, parse_model_source
+from penstock_engine.contract.node_cache import SOCKET_NAME
 
 MODEL_MOUNT = "/models"
 DRAFT_MOUNT = "/draft"
@@ -9,8 +10,8 @@ CHAT_TEMPLATE_MOUNT = "/chat-template"
 ADAPTERS_MOUNT = "/adapters"
 # Mounts of containers that fetch models. The cache is at the same path in the engine, as links lead there.
 MODEL_CACHE_MOUNT = "/model-cache"
-# Socket of the server that writes the cache of a node. The engine's program names it.
-NODE_CACHE_SOCKET = f"{MODEL_CACHE_MOUNT}/node-cache.sock"
+# Socket of the server that writes the cache of a node.
+NODE_CACHE_SOCKET = f"{MODEL_CACHE_MOUNT}/{SOCKET_NAME}"
 # The same cache where adapters are fetched and loaded: Penstock's engine loads none outside ADAPTERS_MOUNT.
 ADAPTER_CACHE_MOUNT = f"{ADAPTERS_MOUNT}/cache"
 # Its folder with the adapters that were fetched, each in NAME/REVISION.

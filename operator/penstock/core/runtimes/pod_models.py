@@ -28,7 +28,7 @@ FETCH_DEADLINE_S = 3600
 URI_ARGUMENT = 1
 CLAIM_CACHE_FLAG, NODE_CACHE_FLAG = "--cache", "--node-cache"
 
-# Schemes of the URIs of models that pods fetch.
+# Schemes of the URIs of models that pods fetch, for the chart, which imports nothing of the engine.
 FETCHED_SCHEMES = FETCHED
 # Variables that an operator may give to all containers that fetch. None is a secret: pods show their values.
 SOURCE_VARIABLES = (

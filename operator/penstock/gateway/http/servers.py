@@ -4,9 +4,7 @@ The second has a port and connections of its own, so that clients who use up the
 probes and the operator.
 """
 
-import contextlib
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +18,7 @@ from penstock.gateway.http.tls_handshake import TlsHandshake
 from penstock.gateway.limits.connection_limit import ConnectionLimit
 from penstock.gateway.settings import GatewaySettings
 from penstock_engine.http.loopback import add_loopback_listener
+from penstock_engine.http.signals import SignalFreeServer
 
 # Time for the error events of streams that are cut off at the end of the drain.
 LAST_EVENTS_S = 6
@@ -30,13 +29,8 @@ MAX_MANAGEMENT_CONNECTIONS = 64
 LAST_SCRAPE_S = 1
 
 
-class Server(uvicorn.Server):
-    """A uvicorn server whose process handles the signals itself."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `serve`: they start a drain, and a process that has drained exits with 0."""
-        yield
+class Server(SignalFreeServer):
+    """A server of the gateway. It leaves signals to `serve`, in which they start a drain."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
