@@ -15,7 +15,8 @@ from penstock.local.startup import Say
 
 NAME = "SmolLM2-135M-Instruct"
 REPOSITORY = f"HuggingFaceTB/{NAME}"  # of the hub
-HUB = f"https://huggingface.co/{REPOSITORY}/resolve"
+HUB_ENDPOINT = "https://huggingface.co"
+HUB = f"{HUB_ENDPOINT}/{REPOSITORY}/resolve"
 HUB_REVISION = "12fd25f77366fa6b3b4b768ec3050bf629380bac"
 HUB_FILES = {  # SHA-256; the weights are bfloat16, 269 MB
     "config.json": "8eb740e8bbe4cff95ea7b4588d17a2432deb16e8075bc5828ff7ba9be94d982a",

@@ -2,17 +2,16 @@
 
 import httpx
 
-from penstock.local.chat_model import REPOSITORY
+from penstock.local.chat_model import HUB_ENDPOINT, REPOSITORY
 from penstock.local.record import NodeKind
 
-HUB = "https://huggingface.co"
 TIMEOUT = httpx.Timeout(10, connect=4)  # seconds; a hub that can be reached answers within one
 
 
 def pods_reach_hub(node: NodeKind) -> bool:
     """Whether pods on nodes of this kind reach the hub."""
     # Nodes with a kubelet have no route to other networks.
-    return node == "agent" and answers_as_hub(HUB)
+    return node == "agent" and answers_as_hub(HUB_ENDPOINT)
 
 
 def answers_as_hub(url: str) -> bool:
