@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.engine_sources.test_headers import NAME, files_of
+from tests.support.engine.gguf_headers import gguf_array
 from tests.support.sources.hub_server import HubServer
 
 from penstock.core.formats.quantity import parse_quantity
@@ -24,12 +25,6 @@ OBJECTS = ",".join(['{"":0}'] * 1_000_000)  # 7 MB, and 1.1 GB once the tokenize
 
 def safetensors_with(header: str) -> bytes:
     return struct.pack("<Q", len(header)) + header.encode()
-
-
-def gguf_with(kind: int, count: int, values: bytes) -> bytes:
-    """A GGUF file whose only field is an array."""
-    start = b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, kind, count)
-    return start + values
 
 
 def preflight(hub: HubServer, folder: Path) -> dict[str, Any]:
@@ -68,7 +63,7 @@ HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
         "BadTokenizer", "tokenizer.json needs more than",
     ),
     "GGUF": (
-        {"model.gguf": gguf_with(8, 8_000_000, bytes(8) * 8_000_000)},
+        {"model.gguf": gguf_array(8, 8_000_000, bytes(8) * 8_000_000)},
         "BadWeights", "the header of model.gguf needs more than",
     ),
 }  # fmt: skip

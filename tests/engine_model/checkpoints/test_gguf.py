@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from tests.support.engine.families import FAMILIES as ALL_FAMILIES
 from tests.support.engine.families import LLAMA3, Family
 from tests.support.engine.gguf_files import write_gguf
+from tests.support.engine.gguf_headers import gguf_array, gguf_header
 
 from penstock_engine.checkpoints.gguf.checkpoint import GgufCheckpoint
 from penstock_engine.checkpoints.gguf.file import read_gguf
@@ -236,15 +237,6 @@ def test_arrays_of_numbers_are_read_at_once(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_refused(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"config\.json is neither a folder nor a \.gguf file"):
         ModelConfig.load(folder / "config.json")
-
-
-def gguf_header(num_tensors: int, num_fields: int, rest: bytes) -> bytes:
-    return b"GGUF" + struct.pack("<IQQ", 3, num_tensors, num_fields) + rest
-
-
-def gguf_array(kind: int, count: int, values: bytes) -> bytes:
-    """The header of a file whose only field is an array."""
-    return gguf_header(0, 1, struct.pack("<Q1sIIQ", 1, b"k", 9, kind, count) + values)
 
 
 # Headers of some MiB, of which the reader would make hundreds.
