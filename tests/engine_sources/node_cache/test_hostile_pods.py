@@ -11,9 +11,11 @@ from tests.support.sources.hub_server import HubServer
 from tests.support.sources.model_files import model_files
 from tests.support.sources.node_cache import ask, fetch_as_pod, links, node_cache, post, wait_for
 
+from penstock_engine.contract.model_source import parse_model_source
 from penstock_engine.sources.node_cache import app
 from penstock_engine.sources.node_cache.routes import FETCH_PATH, HEALTH_PATH, HOLD_PATH
 from penstock_engine.sources.node_cache.socket_address import socket_address
+from penstock_engine.sources.storage.store import Store
 
 HEALTH = f"GET {HEALTH_PATH} HTTP/1.0\r\n\r\n".encode()
 
@@ -118,6 +120,43 @@ def test_more_requests_than_may_be_at_a_time_are_refused(
         answer = ask(cache, post(HOLD_PATH, content(resolved_uri=uri)))
         assert (status(answer), b"too many connections" in answer) == (503, True)
     wait_for(lambda: status(ask(cache, HEALTH)) == 200)
+
+
+def test_a_pod_with_all_holds_does_not_keep_others_from_having_their_models_kept(
+    cache: Path, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add("org/other", model_files(seed=1))
+    uris = [
+        fetch_as_pod(f"hf://org/{name}", tmp_path / name, cache).resolved_uri
+        for name in ("name", "other")
+    ]
+    monkeypatch.setattr(app, "MAX_HOLDS", 2)
+    with ExitStack() as stack:
+        for _ in range(2):
+            connection = connect(cache, stack)
+            connection.sendall(post(HOLD_PATH, content(resolved_uri=uris[0])))
+            assert connection.recv(64).startswith(b"HTTP/1.1 200")
+        assert status(ask(cache, post(HOLD_PATH, content(resolved_uri=uris[1])))) == 503
+        absent = f"hf://org/name@{'0' * 40}"
+        assert status(ask(cache, post(HOLD_PATH, content(resolved_uri=absent)))) == 404
+        store = Store(cache)
+        assert store.is_in_use(store.model_path(parse_model_source(uris[1])))
+        assert not store.is_in_use(store.model_path(parse_model_source(absent)))
+
+
+def test_pods_that_wait_for_fetches_leave_requests_to_others(
+    cache: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "MAX_WAITING", 2)
+    hub.cdn.delay_s = 0.2
+    with ExitStack() as stack:
+        for _ in range(2):
+            connection = connect(cache, stack)
+            connection.sendall(post(FETCH_PATH, content(uri="hf://org/name")))
+            assert connection.recv(64).startswith(b"HTTP/1.1 200")
+        answer = ask(cache, post(FETCH_PATH, content(uri="hf://org/name")))
+        assert (status(answer), b"as many pods wait" in answer) == (503, True)
+        assert ask(cache, HEALTH).endswith(b"ok")
 
 
 def test_a_pod_that_goes_away_leaves_the_fetch_to_others(

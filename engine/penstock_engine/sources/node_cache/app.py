@@ -37,6 +37,11 @@ MAX_BODY_BYTES = 4096  # of a request: a URI of 2048 characters, half of them es
 BODY_TIMEOUT_S = 10.0  # in which a body has to arrive
 # Requests at a time. A node has at most 250 pods or so, most of which serve no model.
 MAX_REQUESTS = 256
+# Requests of these that last: holds, and fetches that wait for their models. The rest is for those that are
+# refused, so that a pod with many connections cannot keep others from extending their holds.
+MAX_HOLDS, MAX_WAITING = 128, 96
+# Time for which a model stays whose hold is refused, in seconds: its holder asks again every 3 s.
+REFUSED_HOLD_S = 60.0
 
 Uri = Annotated[str, Field(max_length=MAX_URI_LENGTH)]
 Content = TypeVar("Content", bound=BaseModel)
@@ -71,6 +76,8 @@ def build_app(allowed: Sequence[AllowedPrefix], fetches: Fetches, holds: Holds) 
             raise _Refusal(
                 403, "its server does not fetch from this source: --allow does not name it"
             )
+        if fetches.num_waiting >= MAX_WAITING:
+            raise _Refusal(503, "as many pods wait for its fetches as may at a time")
         try:
             joined, is_first = fetches.join(source)
         except TooManyFetches as error:
@@ -81,8 +88,7 @@ def build_app(allowed: Sequence[AllowedPrefix], fetches: Fetches, holds: Holds) 
     async def hold(request: Request) -> Response:
         wanted = await _read(request, _HoldRequest)
         source = _source(wanted.resolved_uri)
-        if not await run_in_threadpool(holds.take, source):
-            raise _Refusal(404, "the cache has no such model")
+        await run_in_threadpool(_take_hold, holds, source)
         return _LineStream(_heartbeats(), lambda: run_in_threadpool(holds.release, source))
 
     async def health(_: Request) -> Response:
@@ -132,6 +138,19 @@ def _source(uri: str) -> ModelSource:
         return parse_model_source(uri)
     except ValueError as error:
         raise _Refusal(400, str(error)) from error
+
+
+def _take_hold(holds: Holds, source: ModelSource) -> None:
+    """Hold a model, or keep it for a time if there are too many holds. Raises _Refusal, OSError."""
+    is_full = holds.num_connections >= MAX_HOLDS
+    if is_full and holds.keep(source, REFUSED_HOLD_S):
+        raise _Refusal(
+            503,
+            "its server has as many holds as it may, so this model stays for "
+            f"{REFUSED_HOLD_S:.0f} s unless it is held again",
+        )
+    if is_full or not holds.take(source):
+        raise _Refusal(404, "the cache has no such model")
 
 
 async def _fetch_lines(

@@ -66,6 +66,12 @@ class Fetches:
             fetch.num_waiting += 1
             return fetch, is_first
 
+    @property
+    def num_waiting(self) -> int:
+        """Number of requests that wait for fetches, or read their results."""
+        with self._lock:
+            return sum(fetch.num_waiting for fetch in self._running.values())
+
     def leave(self, fetch: Fetch) -> None:
         """End the wait of a request for a fetch. The fetch goes on."""
         with self._lock:

@@ -34,6 +34,20 @@ class Holds:
         self.release(resolved)  # it was evicted before the lease was there
         return False
 
+    @property
+    def num_connections(self) -> int:
+        """Number of holds of all models."""
+        with self._lock:
+            return sum(self._counts.values())
+
+    def keep(self, resolved: ModelSource, time_s: float) -> bool:
+        """Keep a model for so long at least. Returns False if the store does not have it. Raises OSError."""
+        model = self._store.model_path(resolved)
+        if not self._store.has_marker(model):
+            return False
+        self.extend(model, time_s)
+        return self._store.has_marker(model)
+
     def release(self, resolved: ModelSource) -> None:
         """End one hold of a model."""
         model = self._store.model_path(resolved)
