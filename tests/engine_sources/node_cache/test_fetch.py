@@ -19,7 +19,7 @@ from penstock_engine.contract.model_source import parse_model_source
 from penstock_engine.contract.node_cache import SOCKET_NAME
 from penstock_engine.sources.errors import FetchError
 from penstock_engine.sources.fetch import OWN_STORE, StoredModel
-from penstock_engine.sources.node_cache import app, fetches
+from penstock_engine.sources.node_cache import app, client, fetches
 from penstock_engine.sources.node_cache.client import fetch_with_node_cache
 from penstock_engine.sources.progress import Progress
 from penstock_engine.sources.storage.lease import is_held
@@ -110,8 +110,9 @@ def test_a_pod_fetches_itself_what_is_not_allowed(
 
 @pytest.mark.parametrize("is_socket_left", [False, True])
 def test_a_pod_fetches_itself_without_a_server(
-    cache: Path, tmp_path: Path, *, is_socket_left: bool
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_socket_left: bool
 ) -> None:
+    monkeypatch.setattr(client, "RETRY_FOR_S", 0.1)
     cache.mkdir()
     if is_socket_left:
         with node_cache(cache):
@@ -124,8 +125,22 @@ def test_a_pod_fetches_itself_without_a_server(
         if is_socket_left
         else "there is no node-cache.sock: this node runs no server of the cache"
     )
-    assert said[0] == f"{NOT_USED} {cache} is not used: {reason}"
+    assert said[:2] == [
+        f"The cache of the node is asked again: {reason}",
+        f"{NOT_USED} {cache} is not used: {reason}",
+    ]
     check_own(tmp_path / "model", FILES)
+
+
+def test_a_pod_waits_for_a_server_that_starts_after_it(cache: Path, tmp_path: Path) -> None:
+    cache.mkdir()
+    said: list[str] = []
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(fetch_as_pod, "hf://org/name", tmp_path / "model", cache, say=said.append)
+        wait_for(lambda: said)
+        with node_cache(cache):
+            assert job.result().downloaded_bytes == NUM_BYTES
+    assert len(links(tmp_path / "model")) == 3
 
 
 def test_a_pod_fetches_itself_what_does_not_fit(
@@ -175,9 +190,10 @@ def test_the_progress_of_the_server_is_that_of_the_pod(
 
 
 def test_a_folder_changes_between_own_files_and_the_cache(
-    cache: Path, hub: HubServer, tmp_path: Path
+    cache: Path, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The init container of a pod may run again, with another state of the node."""
+    monkeypatch.setattr(client, "RETRY_FOR_S", 0.1)
     cache.mkdir()
     model = tmp_path / "model"
     fetch_as_pod("hf://org/name", model, cache)

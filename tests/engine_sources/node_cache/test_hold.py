@@ -18,7 +18,7 @@ from tests.support.sources.model_files import model_files
 from tests.support.sources.node_cache import ENGINE, fetch_as_pod, links, node_cache, wait_for
 from tests.support.sources.quick_limits import QUICK
 
-from penstock_engine.sources.node_cache import hold
+from penstock_engine.sources.node_cache import client, hold
 from penstock_engine.sources.node_cache.connection import request
 from penstock_engine.sources.node_cache.hold import keep_held
 from penstock_engine.sources.node_cache.routes import HOLD_PATH
@@ -143,7 +143,10 @@ def test_a_holder_outlives_the_server_and_says_so_once(
         assert process.returncode == 0
 
 
-def test_a_model_of_the_pods_own_needs_no_hold(cache: Path, model: Path) -> None:
+def test_a_model_of_the_pods_own_needs_no_hold(
+    cache: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "RETRY_FOR_S", 0.1)
     fetch_as_pod("hf://org/name", model, cache)
     assert hold.held_models([model], cache) == []
 

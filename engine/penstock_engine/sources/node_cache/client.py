@@ -17,8 +17,9 @@ from penstock_engine.sources.progress import Progress
 from penstock_engine.sources.resolution import parse_source
 from penstock_engine.sources.storage.model_folder import link_files, remove_marker, write_manifest
 
-# Time for which a request is repeated after its server has ended the connection, or while it is busy, in
-# seconds: a server that ended starts again within some seconds.
+# Time for which a request is repeated while its server is absent or busy, or after it has ended the
+# connection, in seconds: a server that ended starts again within some seconds. A pod may also start before
+# the server, on a new node or while the DaemonSet is updated.
 RETRY_FOR_S = 30.0
 RETRY_PAUSE_S = 1.0  # between two requests
 
@@ -76,7 +77,8 @@ class _Request:
             try:
                 return self._ask()
             except NodeCacheError as error:
-                if not (error.is_busy or (error.is_disconnect and self._has_answered)):
+                may_return = error.is_absent or (error.is_disconnect and self._has_answered)
+                if not (error.is_busy or may_return):
                     raise
                 if self._failing_since_s is None:
                     self._failing_since_s = time.monotonic()

@@ -26,13 +26,19 @@ class NodeCacheError(Exception):
     """A request to a node's cache has failed, or was refused.
 
     is_busy: the server has too many requests. is_disconnect: it is not there, or ended the connection.
+    is_absent: nothing listens.
     """
 
     def __init__(
-        self, sentence: str, *, is_busy: bool = False, is_disconnect: bool = False
+        self,
+        sentence: str,
+        *,
+        is_busy: bool = False,
+        is_disconnect: bool = False,
+        is_absent: bool = False,
     ) -> None:
         super().__init__(sentence)
-        self.is_busy, self.is_disconnect = is_busy, is_disconnect
+        self.is_busy, self.is_disconnect, self.is_absent = is_busy, is_disconnect, is_absent
 
 
 @contextmanager
@@ -54,7 +60,10 @@ def request(mount: Path, path: str, content: Mapping[str, Any]) -> Iterator[Bina
                 _read_head(answer)
                 yield answer
     except OSError as error:
-        raise NodeCacheError(_problem(error, mount), is_disconnect=True) from error
+        is_absent = isinstance(error, FileNotFoundError | ConnectionRefusedError)
+        raise NodeCacheError(
+            _problem(error, mount), is_disconnect=True, is_absent=is_absent
+        ) from error
 
 
 def _read_head(answer: BinaryIO) -> None:
