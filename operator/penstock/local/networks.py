@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable
 from penstock.local.components import ETCD_PEER_PORT, ETCD_PORT, KUBELET_PORT
 from penstock.local.kubelet.addresses import is_free
 from penstock.local.kubelet.network import routed_networks
-from penstock.local.record import API_PORT, ClusterError, NodeKind, clusters_root
+from penstock.local.record import API_PORT, HUB_PORT, ClusterError, NodeKind, clusters_root
 
 FIRST_NETWORK, LAST_NETWORK = 10, 249
-PORTS = (ETCD_PORT, ETCD_PEER_PORT, API_PORT, KUBELET_PORT)
+PORTS = (ETCD_PORT, ETCD_PEER_PORT, API_PORT, KUBELET_PORT, HUB_PORT)
 
 
 def free_network(node: NodeKind, taken: Collection[int]) -> int:

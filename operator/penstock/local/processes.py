@@ -51,6 +51,17 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
+def listens(process: psutil.Process, port: int) -> bool:
+    """Whether a process itself, not another one, listens on a TCP port."""
+    try:
+        return any(
+            each.status == psutil.CONN_LISTEN and each.laddr.port == port
+            for each in process.net_connections("tcp")
+        )
+    except psutil.Error:  # it has ended
+        return False
+
+
 def find(cluster_id: str, component: str | None = None) -> list[psutil.Process]:
     """List the running processes of a cluster, or of one component."""
     wanted = {CLUSTER_ID: cluster_id} | ({COMPONENT: component} if component else {})

@@ -113,7 +113,7 @@ def _commands(cluster: Cluster, binaries: Mapping[str, Path]) -> dict[str, list[
 def _readiness(cluster: Cluster) -> dict[str, Callable[[], bool]]:
     """Return the check of each component that tells when it is ready."""
     address = cluster.address
-    ports = {HUB_MIRROR: HUB_PORT} | (addons.PORTS if cluster.node == "kubelet" else {})
+    ports = addons.PORTS if cluster.node == "kubelet" else {}
     return {
         "etcd": lambda: _listens(address, components.ETCD_PORT),
         "apiserver": lambda: api_server_answers(cluster),
@@ -123,7 +123,14 @@ def _readiness(cluster: Cluster) -> dict[str, Callable[[], bool]]:
             for name, node in node_components(cluster).items()
         },
         **{name: partial(_listens, address, port) for name, port in ports.items()},
+        HUB_MIRROR: lambda: _hub_listens(cluster),
     }
+
+
+def _hub_listens(cluster: Cluster) -> bool:
+    """Whether the hub mirror listens. Pods would fetch models of another program at its port."""
+    mirrors = processes.find(cluster.cluster_id, HUB_MIRROR)
+    return any(processes.listens(each, HUB_PORT) for each in mirrors)
 
 
 def _wait(

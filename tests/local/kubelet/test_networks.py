@@ -1,10 +1,13 @@
 """The network of a new cluster: none that another cluster, a route or a listening process has."""
 
+import socket
+
+import psutil
 import pytest
 
-from penstock.local import networks
+from penstock.local import networks, processes
 from penstock.local.networks import FIRST_NETWORK, LAST_NETWORK, free_network
-from penstock.local.record import ClusterError
+from penstock.local.record import HUB_PORT, ClusterError
 
 ALL = range(FIRST_NETWORK, LAST_NETWORK + 1)
 
@@ -29,3 +32,15 @@ def test_the_obstacle_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         free_network("kubelet", set())
     with pytest.raises(ClusterError, match="No loopback network is free"):
         free_network("agent", ALL)
+
+
+def test_a_network_is_not_taken_where_another_program_listens_at_the_port_of_the_hub_mirror() -> (
+    None
+):
+    with socket.socket() as other:
+        other.bind(("127.77.0.1", HUB_PORT))
+        other.listen()
+        assert free_network("agent", {*ALL} - {77, 78}) == 78
+        assert processes.listens(psutil.Process(), HUB_PORT)
+        assert not processes.listens(psutil.Process(), HUB_PORT + 1)
+        assert not processes.listens(psutil.Process().parent() or psutil.Process(1), HUB_PORT)
