@@ -58,6 +58,19 @@ async def test_copy_equals_the_original_but_for_model_and_id(mirrored, until, st
     assert await front.metric("penstock_gateway_requests_total", service="default/new") == 0
 
 
+async def test_no_engine_stores_the_response_of_a_copy(mirrored, until):
+    front, main, other = await mirrored()
+    for added in ({"background": True}, {}):
+        assert (await front.ask("/v1/responses", input="Hi", store=True, **added))[0] == 200
+    await until(lambda: other.requests)
+    await front.idle_with_copies()
+    assert [json.loads(each.body).get("background") for each in main.requests] == [True, None]
+    (copy,) = other.requests
+    sent = json.loads(main.requests[1].body)
+    del sent["request_id"]  # of the original's engine
+    assert json.loads(copy.body) == sent | {"model": "new", "store": False}
+
+
 @pytest.mark.parametrize("behavior", [resets, breaks, cuts])
 async def test_failed_copy_does_not_affect_the_original(mirrored, behavior):
     front, _, _ = await mirrored(behavior)

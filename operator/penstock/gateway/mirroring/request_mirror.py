@@ -23,6 +23,7 @@ from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
 from penstock.core.routing.route import Mirror
 from penstock.core.routing.traffic_split import RolloutMirror
+from penstock.gateway.apis.model_field import add_field
 from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.apis.response_usage import ResponseUsage
 from penstock.gateway.apis.sse import MAX_HELD_BYTES, SseBuffer
@@ -173,7 +174,7 @@ class RequestMirror:
                 limits.timeout,
                 self._connections().post(
                     f"http://{endpoint.address}{copy.path}",
-                    data=body_payload(copy.request.with_model(service.served_name).body),
+                    data=body_payload(_body(copy.request, service)),
                     headers=_with_own_id(copy.headers),
                     allow_redirects=False,
                     upload_tracker=upload,
@@ -202,6 +203,12 @@ class RequestMirror:
 
     def _count(self, service: str, revision: str, outcome: str) -> None:
         self._metrics.mirrored_requests.labels(service, revision, outcome).inc()
+
+
+def _body(request: InferenceRequest, service: Service) -> bytes:
+    """The body of a copy. No engine stores its response, which would displace those that clients read."""
+    body = request.with_model(service.served_name).body
+    return add_field(body, "store", False) if request.api.stores else body
 
 
 async def _read(

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from penstock.core.routing.apis import BACKGROUND
 from penstock.core.routing.charge import CHARGES, Ending, ending_of, shows_answerable
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.retry import may_retry, needs_budget, tries_other_version
@@ -251,9 +252,11 @@ class Attempts:
     ) -> None:
         """Schedule the mirrored copies of the request, after what the event loop has to do already.
 
-        None of a request that continues a stored response, which other engines do not have.
+        None of a request that continues a stored response, which other engines do not have, and none of one
+        in the background, whose response would have to be stored.
         """
-        if request.previous_response or not (target.mirrors or target.rollout_mirror):
+        is_of_its_engine = request.previous_response or request.api is BACKGROUND
+        if is_of_its_engine or not (target.mirrors or target.rollout_mirror):
             return
         loop = asyncio.get_running_loop()
         headers = self._telemetry.headers_for_copy(outgoing.headers)
