@@ -48,8 +48,8 @@ class ModelCache(Model):
         max_length=253,
     )
     size_limit: Bytes | None = optional(
-        "Size at which the claim's cache is held by removing models that were not used for longest and that "
-        "no pod uses, such as 200Gi. Default: the size of the volume."
+        "Size limit of the claim's cache, such as 200Gi. The least recently used models that no pod uses are "
+        "evicted to keep it. Default: the size of the volume."
     )
 
 

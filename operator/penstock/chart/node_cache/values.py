@@ -8,7 +8,7 @@ from penstock.chart.component.values import AnyObject, PodLabels, PriorityClassN
 from penstock.chart.tree import BYTE_UNITS
 from penstock.core.runtimes.pod_models import FETCHED_SCHEMES
 
-# Error of a cache that may fetch nothing.
+# Error for a cache without allowed sources.
 SOURCES_MISSING = (
     "nodeCache.allowedSources must name what nodes may fetch, such as hf://Qwen/ for the models of one "
     "organization, with nodeCache.enabled: every pod that mounts the cache can read all models in it"
@@ -47,14 +47,14 @@ class NodeCache(ValuesModel):
     """Folder of the node that has the models. Only the cache's pod, as root, may write to it. Another
     installation needs another folder."""
     size_limit: str = Field(default="", pattern=rf"^([1-9][0-9]{{0,5}}({'|'.join(BYTE_UNITS)}))?$")
-    """Size at which the cache of a node is held, such as 500Gi, by removing models that were not used for
-    longest and that no pod uses. Empty: the size of its file system. If that is the kubelet's too, set a
-    limit: kubelets evict pods from a node whose disk is nearly full."""
+    """Size limit of the cache of a node, such as 500Gi. The least recently used models that no pod uses are
+    evicted to keep it. Empty: the size of its file system. If that is the kubelet's too, set a limit:
+    kubelets evict pods from a node whose disk is nearly full."""
     allowed_sources: list[SourcePrefix] = Field(default=[])
     """Beginnings of the URIs that the cache fetches, up to a slash, such as hf://Qwen/ for the models of one
-    organization, s3://models/public or, for all of the hub, hf://. Every pod that
-    may mount the folder can read all models in it, so name only what all tenants may read. Models of other
-    sources are fetched by pods themselves. Must be set with enabled."""
+    organization, s3://models/public or, for all of the hub, hf://. Every pod that may mount the folder can
+    read all models in it, so name only what all tenants may read. Models of other sources are fetched by pods
+    themselves. Must be set with enabled."""
     credentials_secret: str = Field(default="", pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")
     """Secret in the release's namespace with credentials of the sources, whose keys are those of a service's
     spec.model.secretRef. The cache fetches with them for all services. Empty: none."""
