@@ -52,9 +52,11 @@ async def test_a_quota_that_allows_no_engine_is_a_condition(stage: Stage, namesp
     """The preflight pod fits into the quota; an engine pod does not."""
     quota = {
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"},
-        "spec": {"hard": {"limits.memory": "512Mi"}},
+        "spec": {"hard": {"limits.memory": "1Gi"}},
     }  # fmt: skip
-    stage.apply(quota, service("big"), namespace=namespace)
+    big = service("big")
+    big["spec"]["resources"] = {"limits": {"cpu": 1, "memory": "2Gi"}}
+    stage.apply(quota, big, namespace=namespace)
     await stage.wait_for_reason("big", "FailedCreate", within_s=120, namespace=namespace)
     message = (await stage.view("big", namespace)).condition("Ready")["message"]
     print(message)
