@@ -1,7 +1,7 @@
 """Reads JSON that others have written: a text, or an object in a file of a model's folder.
 
-The text may be hostile: `[[[[…` needs 50 bytes of memory for each of its own. A container that exceeds its
-limit is killed without a sentence, so such a text is refused before it is parsed.
+The text may be hostile: each byte of `[[[[…` needs 50 bytes of memory. A container that exceeds its limit is
+killed without an error message, so such a text is refused before it is parsed.
 """
 
 import json
@@ -20,7 +20,7 @@ WIDEST_CHARACTER = 4  # bytes of each character in memory, if one of the text's 
 
 
 class JsonTooLargeError(ValueError):
-    """A text that needs too much memory to be parsed. The sentence goes on after the name of a file."""
+    """A text needs too much memory to be parsed. The message goes on after the name of the file."""
 
 
 def parse_json(text: str | bytes) -> Any:

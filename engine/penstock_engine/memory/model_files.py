@@ -94,7 +94,7 @@ def read_all_headers(model_dir: Path) -> dict[str, Header]:
             raise ModelError(
                 "BadWeights",
                 f"the files have more than {MAX_TENSORS} tensors, or names of more than "
-                f"{MAX_NAMES_BYTES >> 20} MiB: they are damaged, or of no language model",
+                f"{MAX_NAMES_BYTES >> 20} MiB: they are damaged, or not of a language model",
             )
     return headers
 

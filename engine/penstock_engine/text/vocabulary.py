@@ -1,7 +1,7 @@
 """Reads the vocabulary of a tokenizer.json, which may be hostile. Also a command, `python -m`, for that.
 
-`[[[[…` needs 160 bytes of memory for each of its own, and some content makes the tokenizers library panic. A
-large file is therefore read by a process of its own, whose memory is limited: both are refusals then.
+Each byte of `[[[[…` needs 160 bytes of memory, and some content makes the tokenizers library panic. A large
+file is therefore read by a process of its own with limited memory, whose failure becomes a refusal.
 """
 
 import json
@@ -20,14 +20,14 @@ MAX_OWN_BYTES = 1 << 20
 MAX_MEMORY_BYTES = 640 << 20
 # Time in which a tokenizer is read, in seconds. The largest of real models take 2 on an idle machine.
 TIMEOUT_S = 120.0
-# What Python and the tokenizers library print when they get no more memory.
+# Messages of Python and of the tokenizers library when the memory limit is reached.
 OUT_OF_MEMORY = ("MemoryError", "memory allocation of")
 
 Vocabulary = tuple[int, int | None]
 
 
 class UnreadableTokenizerError(ValueError):
-    """A tokenizer that cannot be read. The sentence goes on after the name of its file."""
+    """A tokenizer cannot be read. The message continues a sentence that begins with the name of its file."""
 
 
 def read_vocabulary(path: Path, eos_token: str | None) -> Vocabulary:

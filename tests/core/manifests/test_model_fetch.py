@@ -162,7 +162,7 @@ def test_the_cache_of_a_node_is_only_read() -> None:
 
 
 def test_pods_fetch_for_themselves_where_nodes_have_no_cache() -> None:
-    """Such as those of a running service, after the cache of nodes was disabled."""
+    """Pods of a running service go on to fetch after the cache of nodes was disabled."""
     assert serve(replace(with_draft(), model_cache_type="Node")) == serve(with_draft())
     assert serve(replace(with_draft(), node_cache_path=NODE_CACHE)) == serve(with_draft())
 

@@ -28,7 +28,7 @@ from penstock.core.spec.template_limits import (
 
 Pod = dict[str, Any]
 ROOT = Path(__file__).parents[3]
-# Of the overrides that are refused, those that are refused without limits too: no pod can be made of them.
+# Refused overrides that are refused without limits too, as no pod can be made with them.
 WITHOUT_A_POD = (
     "pod replaced", "containers replaced", "security context replaced", "containers as text",
     "a container as text", "a container without a name", "volumes as a map",

@@ -1,4 +1,4 @@
-"""What OpenAI's and Anthropic's client libraries make of the gateway's errors, whole and in streams."""
+"""OpenAI's and Anthropic's client libraries raise the gateway's errors, whole and in streams."""
 
 import json
 

@@ -306,7 +306,7 @@ async def test_in_flight_metric_by_service_and_revision(start_engine, start_gate
 async def test_responses_name_the_service_and_the_revision(
     start_engine, start_gateway, make_service
 ):
-    """Those of an engine cannot: its own headers of these names are dropped."""
+    """Responses of an engine cannot name others: its headers of these names are dropped."""
 
     async def claims(request):
         await request.whole(b"{}", extra="x-penstock-service: a/b\r\nx-penstock-revision: r9\r\n")

@@ -144,7 +144,7 @@ async def test_ids_that_no_gateway_has_made_are_a_404(engines, start_gateway, re
 
 
 async def test_engines_own_answer_is_passed_on(engines, start_gateway):
-    """It has dropped the response, or was restarted."""
+    """The engine has dropped the response, or was restarted."""
     front = await start_gateway(*engines)
     response_id = await create(front)
     for engine in engines:
@@ -251,7 +251,7 @@ async def test_request_with_another_model_is_a_404(engines, start_gateway, make_
 
 
 async def test_a_route_leads_to_the_service_with_the_response(engines, start_gateway, make_service):
-    """Also to a backend whose weight is 0 by now, and without a copy for the route's mirror."""
+    """The backend may have weight 0 by now, and the route's mirror gets no copy."""
     services = make_service(engines[0]), make_service(engines[1], name="other")
     mirrored = make_service(engines[2], name="mirrored")
     front = await start_gateway()

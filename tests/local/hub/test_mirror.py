@@ -176,7 +176,7 @@ def test_nothing_outside_of_a_model_is_served(mirror: Cluster, path: str) -> Non
 
 
 def raw_get(mirror: Cluster, path: str) -> bytes:
-    """The whole answer to a path that is sent as it is, which clients would normalize."""
+    """The whole answer to a path that is sent unchanged. HTTP clients would normalize it."""
     with socket.create_connection((mirror.address, HUB_PORT), timeout=10) as client:
         client.sendall(f"GET {path} HTTP/1.1\r\nHost: mirror\r\nConnection: close\r\n\r\n".encode())
         return b"".join(iter(lambda: client.recv(1 << 16), b""))

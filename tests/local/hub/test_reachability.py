@@ -1,4 +1,4 @@
-"""Where pods of a local cluster find models of hf://: the decision, its record, and what users are told."""
+"""A local cluster decides where its pods find models of hf://, records it, and says it to users."""
 
 from dataclasses import replace
 from pathlib import Path

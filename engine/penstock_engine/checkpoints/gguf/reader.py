@@ -11,16 +11,10 @@ from gguf.gguf_reader import ReaderField
 # Upper bound of the memory for metadata and tensor headers, in bytes. Those of a vocabulary of 262,000 tokens
 # with as many scores and 510,000 merges count 120 MiB, and 1,000 tensors 2 MiB.
 MAX_HEADER_MEMORY_BYTES = 256 << 20
-# Memory that the library and its callers need, in bytes: for a field and a tensor with their arrays of numpy,
-# for an array within an array, for a number and a string of an array, and for each byte of a string.
-FIELD_COST, TENSOR_COST, ARRAY_COST, NUMBER_COST, STRING_COST, TEXT_COST = (
-    1500,
-    2200,
-    400,
-    48,
-    96,
-    4,
-)
+# Memory that the library and its callers need for parts of a header, in bytes.
+FIELD_COST, TENSOR_COST = 1500, 2200  # with their arrays of numpy
+ARRAY_COST, NUMBER_COST, STRING_COST = 400, 48, 96  # an array, and its elements
+TEXT_COST = 4  # for each byte of a string
 
 # The two types are kept as integers: each access to a member of the library's enum takes a microsecond.
 ARRAY, STRING = int(GGUFValueType.ARRAY), int(GGUFValueType.STRING)

@@ -156,7 +156,7 @@ class Hub:
 
 
 def _sentence_of_mirror(error: Any) -> str:
-    """What a mirror says about a model that it does not have; empty if it says nothing."""
+    """The sentence of a mirror about a model that it does not have; empty if it sends none."""
     text = " ".join(str(error.server_message or "").split())
     return text[:MAX_MIRROR_TEXT].rstrip(".") if text.isprintable() else ""
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from penstock.errors import CertificateError
 
-# What tells that a file was replaced: where its path leads (Kubernetes swaps a link in the volume of a
-# Secret), and its inode, time of change in ns and size. None: it cannot be read.
+# Version of a file, which differs once the file was replaced: its path without links (Kubernetes swaps a link
+# in the volume of a Secret), inode, time of change in ns, and size. None: the file cannot be read.
 FileVersion = tuple[str, int, int, int] | None
 
 

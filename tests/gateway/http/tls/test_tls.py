@@ -253,7 +253,7 @@ async def changed(front, metric, before):
 
 
 async def serial_number(front, folder):
-    """Of the certificate that a new connection gets. folder: with the authority that it trusts."""
+    """Serial number of the certificate that a new connection gets. folder: of the authority to trust."""
     context = ssl.create_default_context(cafile=folder / AUTHORITY)
     _, writer = await asyncio.open_connection("127.0.0.1", front.port, ssl=context)
     found = writer.get_extra_info("peercert")["serialNumber"]
