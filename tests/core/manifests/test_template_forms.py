@@ -30,6 +30,7 @@ ANY = st.none() | st.sampled_from([5, "x", [], {}, [None]])
 DIRECTIVES = st.sampled_from(
     [{"$patch": "replace"}, {"$patch": "delete"}, {"$patch": 7}, {"$retainKeys": ["name"]}]
 )
+UNNAMED = {"mountPath": "/x", "name": [None]}
 NAMES = st.sampled_from(["engine", "fetch-model", "hold-model", "side", "model", "tmp"])
 
 
@@ -78,6 +79,7 @@ def assert_usable(spec: ServiceSpec) -> None:
 @settings(max_examples=1000)
 @given(TEMPLATES, st.sampled_from([service_spec(), FETCHED]))
 @example({"spec": {"initContainers": [{"name": "side", "args": 5}]}}, FETCHED)
+@example({"spec": {"containers": [{"name": "engine", "volumeMounts": [UNNAMED]}]}}, FETCHED)
 def test_each_template_makes_usable_pods_or_is_refused(template: Any, spec: ServiceSpec) -> None:
     spec = replace(spec, template=template)
     PodLimits().violation(spec)

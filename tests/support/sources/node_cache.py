@@ -13,7 +13,6 @@ from pathlib import Path
 
 from tests.support.sources.quick_limits import QUICK
 
-from penstock_engine.contract.node_cache import SOCKET_NAME
 from penstock_engine.sources.fetch import FetchResult
 from penstock_engine.sources.limits import FetchLimits
 from penstock_engine.sources.node_cache.allowed import parse_allowed
@@ -122,7 +121,8 @@ def links(folder: Path) -> list[str]:
 def serve_answer(cache: Path, answers: Sequence[bytes]) -> threading.Thread:
     """Start a server that gives each connection the next of these answers, and then ends."""
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(cache / SOCKET_NAME))
+    with socket_address(cache) as address:
+        listener.bind(address)
     listener.listen()
 
     def run() -> None:

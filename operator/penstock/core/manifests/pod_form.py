@@ -105,8 +105,9 @@ def _lacking(container: Object, volumes: set[str]) -> Iterator[str]:
         yield "the list volumeMounts"
         return
     for mount in mounts:
-        if mount.get("name") not in volumes:
-            yield f"the volume {str(mount.get('name'))[:63]}"
+        name = mount.get("name")
+        if not isinstance(name, str) or name not in volumes:
+            yield f"the volume {str(name)[:63]}"
 
 
 def _is_named(value: Any) -> bool:
