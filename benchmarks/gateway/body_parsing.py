@@ -14,11 +14,36 @@ from collections.abc import Callable
 
 from benchmarks.options import option_parser
 
-from penstock.core.routing.apis import CHAT
+from penstock.core.routing.apis import APIS, Api
 from penstock.gateway.apis.errors import RequestError
-from penstock.gateway.apis.request import parse
+from penstock.gateway.apis.request import MAX_COMMAS, parse
 
 REPEATS = 5
+ROUTES = {api.path: api for api in APIS}
+CHAT = ROUTES["/v1/chat/completions"]
+
+
+def bodies_of_other_routes(num_bytes: int) -> dict[str, tuple[Api, bytes]]:
+    """The slowest bodies that are known of routes other than chats, within the limits of all bodies."""
+    numbers = b"0," * min(MAX_COMMAS - 10, num_bytes // 2) + b"0"
+    texts = b'"",' * min(MAX_COMMAS - 10, num_bytes // 3) + b'""'
+    block = b'{"type":"text","text":"%s"},' % (b"x" * 14)
+    blocks = block * min(98_000, num_bytes // len(block)) + block[:-1]
+    chat = b'{"model": "chat", "messages": [{"role": "user", "content": [%s]}]}'
+    input_of_tool = b'{"type": "tool_use", "input": [%s]}' % numbers
+    rank = b'{"model": "chat", "query": "x", "documents": [%s]}'
+    return {
+        "numbers to embed": (
+            ROUTES["/v1/embeddings"],
+            b'{"model": "chat", "input": [%s]}' % numbers,
+        ),
+        "numbers to rank": (ROUTES["/v1/rerank"], rank % numbers),
+        "texts to rank": (ROUTES["/v1/rerank"], rank % texts),
+        "blocks to rank": (ROUTES["/v1/rerank"], rank % blocks),
+        "blocks": (ROUTES["/v1/messages"], chat % blocks),
+        "input of a tool": (ROUTES["/v1/messages"], chat % input_of_tool),
+        "items": (ROUTES["/v1/responses"], b'{"model": "chat", "input": [%s]}' % numbers),
+    }
 
 
 def bodies(num_bytes: int) -> dict[str, bytes]:
@@ -71,14 +96,16 @@ def main() -> None:
     options = option_parser(__doc__, mib=4).parse_args()
     heap = [{} for _ in range(500_000)]
     print(f"{'':18} {'json.loads':>16} {'kept':>11} {'parse':>10} {'kept':>10} {'rename':>10}")
-    for name, body in bodies(options.mib << 20).items():
+    num_bytes = options.mib << 20
+    chats = {name: (CHAT, body) for name, body in bodies(num_bytes).items()}
+    for name, (api, body) in (chats | bodies_of_other_routes(num_bytes)).items():
 
         def loads(body: bytes = body) -> object:
             return json.loads(body)
 
-        def ours(body: bytes = body) -> object:
+        def ours(body: bytes = body, api: Api = api) -> object:
             try:
-                return parse(body, CHAT)
+                return parse(body, api)
             except RequestError:
                 return None
 

@@ -8,7 +8,13 @@ import pytest
 from penstock.core.routing.apis import CHAT, COMPLETIONS
 from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.gateway.apis.errors import RequestError
-from penstock.gateway.apis.request import MAX_CONTAINERS, MAX_FIELDS, MAX_USER_CHARACTERS, parse
+from penstock.gateway.apis.request import (
+    MAX_COMMAS,
+    MAX_CONTAINERS,
+    MAX_FIELDS,
+    MAX_USER_CHARACTERS,
+    parse,
+)
 
 
 def body(**fields):
@@ -84,6 +90,17 @@ def test_number_of_fields_is_bounded(blank):
         parse(f'{{"model":"chat","n":1,{tools}}}'.encode(), CHAT)
     assert caught.value.status == 400
     assert caught.value.message == "the request body has more than 200000 fields"
+
+
+def test_number_of_commas_is_bounded():
+    """A list has few brackets and no names, and each of its items takes time."""
+    numbers = b"0," * (MAX_COMMAS - 2)
+    body = b'{"model": "chat", "prompt": [%s0], "n": 1}'
+    assert parse(body % numbers, CHAT).prompt_bytes == 4 * (MAX_COMMAS - 1)
+    with pytest.raises(RequestError) as caught:
+        parse(body % (numbers + b"0,"), CHAT)
+    assert caught.value.status == 400
+    assert caught.value.message == "the request body has more than 800000 commas between values"
 
 
 def test_request_without_a_model_is_a_400():
