@@ -130,7 +130,7 @@ def answer(stage: Stage, model: str) -> str:
 
 
 async def test_services_of_a_node_share_one_download(nodes: Stage, hub: HubServer) -> None:
-    """They are in two namespaces. A pod that starts after a restart of the cache finds the model too."""
+    """The services are in two namespaces. A pod that starts after a restart of the cache finds the model."""
     before_bytes = hub.cdn.sent_bytes
     nodes.apply(service(FIRST, "hf://org/tiny", replicas=2))
     nodes.apply(service(SECOND, "hf://org/tiny", replicas=1), namespace=TEAM)

@@ -96,7 +96,7 @@ async def connected(port, context=None):
 
 
 async def test_tls_in_a_process(environment, tmp_path):
-    """With the event loop of the process, which is not that of tests."""
+    """The process runs the event loop that `penstock gateway run` chooses."""
     loopback_certificate(tmp_path)
     port = unused_port()
     process = await start(

@@ -14,7 +14,7 @@ URI: TypeAdapter[str] = TypeAdapter(Annotated[str, model_uri("spec.model.uri")])
 DIGEST = "0123456789abcdef" * 4
 
 STARTS = st.sampled_from([f"{scheme}://" for scheme in PATTERNS if scheme not in MOUNTED])
-# What patterns divide at, what they bound, and what the engine decodes.
+# Characters that divide a URI, parts whose length is bounded, and escapes that the engine decodes.
 PARTS = st.sampled_from(
     [
         "a", "B", "0", ".", "..", "%2e", "%2E", "%2f", "/", "//", "@", "#", "?", ":", "-", "_", " ", "\\",

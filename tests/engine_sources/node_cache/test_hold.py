@@ -96,7 +96,7 @@ def test_a_model_stays_while_the_server_starts_again(
     wait_for(lambda: not [*cache.glob(HELD)])
     leave_as_after_a_crash(cache)
     with node_cache(cache, limits=LIMITS):
-        # Not only the lease that the crash has left
+        # A lease beside the one that the crash has left
         wait_for(lambda: any(is_held(lease) for lease in cache.glob(HELD)))
         for lease in cache.glob(LEFT):
             lease.unlink()

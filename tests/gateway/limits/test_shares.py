@@ -93,7 +93,7 @@ async def test_slow_uploads_of_one_client_are_given_up_before_those_of_another(
 async def test_clients_behind_a_trusted_proxy_are_told_apart(
     start_engine, start_gateway, begin_upload, until, proxies
 ):
-    """Those of one that is not trusted cannot make themselves many."""
+    """Clients behind a proxy that is not trusted count as one, whatever addresses their headers name."""
     front = await start_gateway(
         await start_engine(), max_connections=6, trusted_proxies=(parse_trusted_proxy(proxies),)
     )

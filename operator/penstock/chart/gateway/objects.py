@@ -97,7 +97,7 @@ def _gateway_container() -> Object:
 
 
 def _secret_volume() -> Object:
-    """The volume of the certificate, which the kubelet renews; a mount with subPath would stay as it is."""
+    """The volume of the certificate. The kubelet renews its files, but not those of a mount with subPath."""
     return {"name": TLS_VOLUME, "secret": {"secretName": Value(TLS_SECRET)}}
 
 

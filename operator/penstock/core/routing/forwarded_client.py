@@ -78,7 +78,7 @@ def _parse(text: bytes) -> Address | None:
     except ValueError:
         return None
     if isinstance(address, ipaddress.IPv6Address):
-        # Without the zone, which is no part of the address.
+        # The zone is left out, as it is no part of the address.
         return address.ipv4_mapped or ipaddress.IPv6Address(int(address))
     return address
 

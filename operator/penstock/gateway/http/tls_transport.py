@@ -23,7 +23,7 @@ class TlsTransport:
         The limit holds for encrypted bytes. While there are as many of them, the first plain byte pauses.
         """
         self._raw.set_write_buffer_limits(high, low)
-        # Not high=0, with which asyncio pauses the protocol even while no byte is unsent.
+        # With high=0 asyncio would pause the protocol even while no byte is unsent.
         self._transport.set_write_buffer_limits(high=1, low=0)
 
     def get_write_buffer_size(self) -> int:

@@ -1,1 +1,1 @@
-"""Where pods of a local cluster find models of hf://: the Hugging Face hub, or a mirror on this machine."""
+"""The source of hf:// models on a local cluster: the Hugging Face hub, or a mirror on this machine."""

@@ -74,7 +74,7 @@ async def test_management_port_is_plain(start_gateway, folder):
 
 
 async def test_plain_http_is_closed_without_an_answer(start_gateway, until, folder, caplog):
-    """Also if it is there before the connection is accepted: uvloop then reads it before the handshake."""
+    """The request is there before the connection is accepted: uvloop then reads it before the handshake."""
     front = await start_gateway(tls=folder)
     raw = socket.create_connection(("127.0.0.1", front.port))
     raw.sendall(MODELS)
