@@ -103,7 +103,7 @@ def test_many_connections_that_read_nothing_leave_others_their_turn(
             connect(cache, stack).sendall(post(HOLD_PATH, content(resolved_uri=uri)))
         assert fetch_as_pod(uri, tmp_path / "b", cache).downloaded_bytes == 0
         assert len(links(tmp_path / "b")) == 3
-        # One lease for all connections, once the fetch has given up its own.
+        # All connections share one lease, once the fetch has given up its own.
         wait_for(lambda: len([*cache.glob("uses/*/*")]) == 1)
 
 

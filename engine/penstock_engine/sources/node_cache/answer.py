@@ -23,7 +23,7 @@ MAX_LINE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class CachedModel:
+class NodeCacheModel:
     """A model of a node's cache. paths: of its files by name, below the mount.
 
     downloaded_bytes, num_cache_hits: of the server's fetch for this request.
@@ -35,7 +35,7 @@ class CachedModel:
     num_cache_hits: int
 
 
-def read_line(line: bytes, source: ModelSource, mount: Path) -> ProgressState | CachedModel:
+def read_line(line: bytes, source: ModelSource, mount: Path) -> ProgressState | NodeCacheModel:
     """Read a line of an answer. Raises NodeCacheError for a failed fetch, and for an invalid line."""
     if not line.endswith(b"\n"):
         raise NodeCacheError("its server ended the connection", is_disconnect=True)
@@ -67,7 +67,7 @@ def _progress(content: Any) -> ProgressState:
     )
 
 
-def _model(content: Any, source: ModelSource, mount: Path) -> CachedModel:
+def _model(content: Any, source: ModelSource, mount: Path) -> NodeCacheModel:
     manifest = parse_manifest(content["manifest"])
     if manifest.selection_version != SELECTION_VERSION:
         raise ValueError("it selects files as another version of Penstock does")
@@ -80,7 +80,7 @@ def _model(content: Any, source: ModelSource, mount: Path) -> CachedModel:
         path = mount.absolute() / "blobs" / file.blob
         _check_file(path, mount, file.size_bytes)
         paths[file.name] = path
-    return CachedModel(
+    return NodeCacheModel(
         manifest, paths, _count(content["downloaded_bytes"]), _count(content["num_cache_hits"])
     )
 

@@ -10,7 +10,7 @@ from penstock_engine.contract.model_source import ModelSource
 from penstock_engine.sources.deadline import Deadline
 from penstock_engine.sources.fetch import OWN_STORE, FetchResult, fetch_model
 from penstock_engine.sources.limits import FetchLimits
-from penstock_engine.sources.node_cache.answer import MAX_LINE_BYTES, CachedModel, read_line
+from penstock_engine.sources.node_cache.answer import MAX_LINE_BYTES, NodeCacheModel, read_line
 from penstock_engine.sources.node_cache.connection import NodeCacheError, request
 from penstock_engine.sources.node_cache.routes import FETCH_PATH
 from penstock_engine.sources.progress import Progress
@@ -71,7 +71,7 @@ class _Request:
         self._done_bytes = 0  # largest count of all answers
         self._failing_since_s: float | None = None  # time of the first failure after that count
 
-    def run(self) -> CachedModel:
+    def run(self) -> NodeCacheModel:
         """The model, once the cache has it. Raises NodeCacheError, FetchError (DeadlineExceeded)."""
         while True:
             try:
@@ -87,14 +87,14 @@ class _Request:
                     raise
             self._deadline.sleep(RETRY_PAUSE_S)
 
-    def _ask(self) -> CachedModel:
+    def _ask(self) -> NodeCacheModel:
         """Ask once. Raises NodeCacheError, FetchError (DeadlineExceeded)."""
         wanted = {"uri": str(self._source), "hold_seconds": self._deadline.limits.hold_s}
         with request(self._mount, FETCH_PATH, wanted) as answer:
             self._has_answered = True
             while True:
                 content = read_line(answer.readline(MAX_LINE_BYTES), self._source, self._mount)
-                if isinstance(content, CachedModel):
+                if isinstance(content, NodeCacheModel):
                     return content
                 if content.done_bytes > self._done_bytes:
                     self._done_bytes, self._failing_since_s = content.done_bytes, None

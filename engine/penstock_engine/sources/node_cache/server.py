@@ -34,7 +34,7 @@ PRIVATE_FOLDERS = ("locks", "uses", "partial", "revisions")
 # every 3 s.
 RESTART_S = 60.0
 # Clients of a UNIX socket all have the same, empty address, and one address may have half of the connections.
-# That half is twice MAX_REQUESTS, so that idle connections do not keep requests out.
+# The half of an address is twice MAX_REQUESTS, so that idle connections do not keep requests out.
 MAX_CONNECTIONS = 4 * MAX_REQUESTS
 OTHER_FILES = 256  # open ones, for downloads and leases
 MAX_IDLE_S = 5  # of a connection between requests; clients send one on each

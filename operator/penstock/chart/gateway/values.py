@@ -13,6 +13,7 @@ from penstock.chart.component.values import (
     prefer_other_zones,
 )
 from penstock.chart.names import GATEWAY
+from penstock.core.routing.origins import ORIGIN_PATTERN
 
 PORTS_REFUSED = "managementPort must not be port; choose another one"
 BOUNDS_REFUSED = "minReplicas must not be greater than maxReplicas; raise maxReplicas"
@@ -27,7 +28,7 @@ _DRAIN_FLAG, _DRAIN_VARIABLE = "^--drain-", "^PENSTOCK_GW_DRAIN_"
 
 
 # Origin of web pages, in the form that `penstock gateway run --cors-origin` accepts.
-Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/?#@, ]+)$")]
+Origin = Annotated[str, Field(pattern=ORIGIN_PATTERN)]
 
 
 # A network or an address, as `penstock gateway run --trusted-proxy` takes it.

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from penstock.core.routing.apis import ErrorForm
-from penstock.gateway.apis.errors import RequestError, body_as_event
+from penstock.gateway.apis.errors import RequestError, body_as_event, error_event
+from penstock.gateway.apis.sse import SseBuffer
 from penstock.gateway.http.headers import (
     CONTROL_CHARACTER,
     REVISION_HEADER,
@@ -210,6 +211,15 @@ class ClientResponse:
         if not self.is_request_read:  # its unread rest would be taken for the next request
             self._closing = True
         await self.send(error.status, headers, error.body(self.errors), counts_for_service=False)
+
+    async def cut_stream(self, sse: SseBuffer | None, status: int, message: str) -> None:
+        """End a stream that cannot be completed with an error event.
+
+        sse: of the events that were sent. None: the response is no stream, and stays incomplete.
+        """
+        if sse is not None:
+            event = error_event(status, message, self.errors)
+            await self.finish_stream(b"\n\n" + event if sse.is_within_event else event)
 
     async def finish_stream(self, event: bytes) -> None:
         """End a stream with a last event, if the client still reads."""

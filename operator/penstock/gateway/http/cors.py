@@ -1,13 +1,14 @@
 """Lets web pages of the allowed origins read the gateway's responses (CORS)."""
 
+import re
 from collections.abc import Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from penstock.core.routing.origins import ANY_ORIGIN, ORIGIN_PATTERN
 from penstock.gateway.http.headers import REVISION_HEADER, SERVICE_HEADER
 from penstock_engine.contract.wire import REQUEST_ID_HEADER
 
-ANY_ORIGIN = "*"
 # Headers of responses that pages may read, beside those that every page may.
 EXPOSED = b", ".join((REQUEST_ID_HEADER.encode(), SERVICE_HEADER, REVISION_HEADER, b"retry-after"))
 # Time for which browsers remember the answer to a preflight request, in seconds. Chrome keeps none longer.
@@ -67,9 +68,7 @@ async def _answer_preflight(
 
 def check_origin(origin: str) -> str:
     """Return an origin as browsers send it. Raises ValueError."""
-    scheme, separator, host = origin.partition("://")
-    has_host = bool(host) and not set("/?#@, ").intersection(host) and origin.isascii()
-    if origin == ANY_ORIGIN or (scheme in ("http", "https") and separator and has_host):
+    if re.fullmatch(ORIGIN_PATTERN, origin) and origin.isascii():
         return origin.lower()
     raise ValueError(
         f"{origin} is no origin: give the scheme and the host, and the port unless it is the scheme's own, "

@@ -36,7 +36,7 @@ from penstock.gateway.selection.endpoint_selection import EndpointSelector
 from penstock.gateway.selection.model_routing import RoutingTarget, error_of_deletion, resolve
 from penstock.gateway.selection.owner_selection import OwnerSelector
 from penstock.gateway.selection.request_hold import RequestHold
-from penstock.gateway.snapshots.snapshot import Service
+from penstock.gateway.snapshots.snapshot import Service, Snapshot
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.state.response_owners import ResponseOwner
 from penstock.gateway.stats.request_record import RequestRecord
@@ -154,16 +154,13 @@ class ProxiedRequest:
         self, request: InferenceRequest, headers: Mapping[bytes, bytes]
     ) -> tuple[RoutingTarget, ResponseOwner | None]:
         """Find the service, and the engine of it that has the response which the request continues."""
-        snapshots = self._state.snapshots
-        if not await snapshots.wait_for_first(self._settings.wait_for_endpoint_s):
-            message = "no engine is known yet"
-            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")
+        snapshot = await first_snapshot(self._state)
         if not request.previous_response:
-            return resolve(snapshots.current, request, headers), None
+            return resolve(snapshot, request, headers), None
         owner = self._state.response_owners.find(
-            snapshots.current, request.previous_response, param="previous_response_id"
+            snapshot, request.previous_response, param="previous_response_id"
         )
-        return resolve(snapshots.current, request, headers, owner.service), owner
+        return resolve(snapshot, request, headers, owner.service), owner
 
     async def respond_to_cancellation(self, cancelled: RequestCancelled) -> None:
         """Count the cause of a cancellation, and send the client an error if it is still there."""
@@ -188,11 +185,7 @@ class ProxiedRequest:
             assert relay is not None
             await relay.cut(status, message, cancelled.cause.value)
         else:
-            retry_after_s = RETRY_AFTER_S if status == 503 else None
-            reason = cancelled.cause.value
-            await self.reject(
-                RequestError(status, message, retry_after_s=retry_after_s, reason=reason)
-            )
+            await self.reject(error_of_cancellation(cancelled.cause))
 
     async def reject(self, error: RequestError) -> None:
         """Give back the request's allocation, and send an error of the gateway's own."""
@@ -242,6 +235,21 @@ def _ending_of_cancellation(cancelled: RequestCancelled, *, is_blocked: bool) ->
                 is_total=cancelled.is_total,
                 is_of_route=cause is CancelCause.ROUTE_TIMEOUT,
             )
+
+
+async def first_snapshot(state: GatewayState) -> Snapshot:
+    """The present routing snapshot, once there is one. Raises RequestError if there is none in time."""
+    if not await state.snapshots.wait_for_first(state.settings.wait_for_endpoint_s):
+        message = "no engine is known yet"
+        raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")
+    return state.snapshots.current
+
+
+def error_of_cancellation(cause: CancelCause) -> RequestError:
+    """The error for a client that waits for a response which was cancelled. It did not leave itself."""
+    status, message = CANCELLED_RESPONSES[cause]
+    retry_after_s = RETRY_AFTER_S if status == 503 else None
+    return RequestError(status, message, retry_after_s=retry_after_s, reason=cause.value)
 
 
 CANCELLED_RESPONSES = {

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from penstock.core.routing.charge import Ending, ending_of
 from penstock.core.routing.pick import Endpoint
-from penstock.gateway.apis.errors import body_as_event, error_event
+from penstock.gateway.apis.errors import body_as_event
 from penstock.gateway.apis.sse import has_data, without_usage_event
 from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.request_lifecycle.cancellation import CancellationScope
@@ -144,7 +144,4 @@ class Relay:
         self.cut_cause = cause
         labels = self._service, self._endpoint.revision, cause
         self._state.metrics.cut.labels(*labels).inc()
-        sse = self._upstream.sse
-        if sse is not None:
-            event = error_event(status, message, self._client.errors)
-            await self._client.finish_stream(b"\n\n" + event if sse.is_within_event else event)
+        await self._client.cut_stream(self._upstream.sse, status, message)

@@ -4,11 +4,15 @@ from collections.abc import Mapping
 
 from penstock.core.routing.apis import RESPONSES
 from penstock.core.routing.charge import CHARGES, Ending
-from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError, error_event
+from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.http.client import ClientResponse, checked_headers, read_body
 from penstock.gateway.http.headers import Scope, client_address, headers_for_engine, path_with_query
 from penstock.gateway.limits.request_allocation import RequestAllocation
-from penstock.gateway.proxy.proxied_request import CANCELLED_RESPONSES
+from penstock.gateway.proxy.proxied_request import (
+    CANCELLED_RESPONSES,
+    error_of_cancellation,
+    first_snapshot,
+)
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
 from penstock.gateway.request_lifecycle.cancellation import (
     CancelCause,
@@ -83,11 +87,9 @@ class StoredResponseRequest:
     async def _send(self, cancellation: CancellationScope) -> UpstreamResponse:
         """Send the request to the engine that has the response. Raises RequestError, AttemptFailed."""
         state, line = self._state, self._telemetry.line
-        if not await state.snapshots.wait_for_first(state.settings.wait_for_endpoint_s):
-            message = "no engine is known yet"
-            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")
-        owner = state.response_owners.find(state.snapshots.current, self._response_id)
-        service = state.snapshots.current.get(owner.service)
+        snapshot = await first_snapshot(state)
+        owner = state.response_owners.find(snapshot, self._response_id)
+        service = snapshot.get(owner.service)
         if service is None:
             raise not_found(self._response_id)
         line.service = self._client.service = service.key
@@ -143,10 +145,8 @@ class StoredResponseRequest:
     async def _cut(self, status: int, message: str) -> None:
         """End a response that has begun and cannot be completed; a stream with an error event."""
         self._is_cut = True
-        if self._response is not None and self._response.sse is not None:
-            event = error_event(status, message, self._client.errors)
-            is_within = self._response.sse.is_within_event
-            await self._client.finish_stream(b"\n\n" + event if is_within else event)
+        if self._response is not None:
+            await self._client.cut_stream(self._response.sse, status, message)
 
     async def respond_to_cancellation(self, cancelled: RequestCancelled) -> None:
         """Count the cause of a cancellation, and send the client an error if it is still there."""
@@ -158,9 +158,7 @@ class StoredResponseRequest:
         if self._client.is_started:
             await self._cut(status, message)
             return
-        retry_after_s = RETRY_AFTER_S if status == 503 else None
-        reason = cancelled.cause.value
-        await self.reject(RequestError(status, message, retry_after_s=retry_after_s, reason=reason))
+        await self.reject(error_of_cancellation(cancelled.cause))
 
     async def reject(self, error: RequestError) -> None:
         """Send an error of the gateway's own."""

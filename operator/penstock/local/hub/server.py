@@ -19,7 +19,7 @@ class HubMirror:
 
     def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories
-        # Only one of several requests for a large model computes its digests.
+        # Held while digests are computed: several requests for a large model compute them once.
         self._reading = asyncio.Lock()
 
     def app(self) -> web.Application:
