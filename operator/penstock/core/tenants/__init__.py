@@ -1,0 +1,1 @@
+"""Tenants: who belongs to them, what they may use, and how much."""
