@@ -62,3 +62,18 @@ async def test_users_have_their_role_on_the_kinds_too(kube: Kube, namespace: str
 
     await poll_until(is_aggregated, within_s=30, what="the rights of view and edit")
     assert not await may(kube, "edit", "default", "get", "inferenceservices")
+
+
+def test_users_read_tenants_and_write_none() -> None:
+    roles = {role["metadata"]["name"]: role for role in install_manifests(IMAGE)}
+    rights = {
+        (verb, resource)
+        for name in (USER_VIEW_ROLE, USER_EDIT_ROLE)
+        for rule in roles[name]["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if resource.startswith("tenants")
+    }
+    assert rights == {
+        (verb, kind) for verb in ("get", "list", "watch") for kind in ("tenants", "tenants/status")
+    }

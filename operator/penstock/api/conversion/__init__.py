@@ -1,1 +1,1 @@
-"""Conversion of InferenceServices from the API server to core's records."""
+"""Conversion of objects from the API server to core's records."""

@@ -16,6 +16,8 @@ from penstock.api.loraadapter.kind import LoraAdapter
 from penstock.api.modelroute import kind as modelroute
 from penstock.api.modelroute.kind import ModelRoute
 from penstock.api.schema.defaults import OPERATOR_DEFAULT
+from penstock.api.tenant import kind as tenant
+from penstock.api.tenant.kind import Tenant
 from penstock.core.spec.service import GROUP, VERSION
 
 Schema = dict[str, Any]
@@ -60,6 +62,17 @@ ADAPTER_COLUMNS: Columns = (
     ("URI", "string", ".spec.model.uri", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )
+
+TENANT_COLUMNS: Columns = (
+    ("Priority", "integer", ".spec.priority", 0),
+    ("Weight", "integer", ".spec.fairShareWeight", 0),
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+)
+
+# Integers above 2^31 by the end of their path.
+_INT64 = ("eneration", "Bytes", ".limit")
 
 
 class UnsupportedSchema(Exception):
@@ -111,7 +124,7 @@ def _value(schema: Schema, definitions: Schema, path: str) -> Schema:
             raise UnsupportedSchema(f"{path}: no list type; see penstock.api.schema.lists")
         node["items"] = structural(items, definitions, f"{path}[]")
     if node.get("type") == "integer":
-        node["format"] = "int64" if path.endswith(("eneration", "Bytes")) else "int32"
+        node["format"] = "int64" if path.endswith(_INT64) else "int32"
     return dict(sorted((node | alternatives).items()))
 
 
@@ -202,14 +215,31 @@ def lora_adapter_crd() -> Schema:
     return _crd(kind, plural, "lora", schema, ADAPTER_COLUMNS, subresources)
 
 
+def tenant_crd() -> Schema:
+    """The CustomResourceDefinition of Tenant. Its objects belong to no namespace."""
+    schema = schema_of(Tenant)
+    schema["properties"]["metadata"] = {"type": "object"}
+    status = _without_defaults(schema["properties"]["status"])
+    schema["properties"]["status"] = status | {"default": {"observedGeneration": -1}}
+    schema["x-kubernetes-validations"] = [
+        {
+            "rule": "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')",
+            "message": "metadata.name must have at most 63 characters and no dots: it is a label of metrics",
+        }
+    ]
+    crd = _crd(tenant.KIND, tenant.PLURAL, "ptenant", schema, TENANT_COLUMNS, {"status": {}})
+    return crd | {"spec": crd["spec"] | {"scope": "Cluster"}}
+
+
 def crds() -> list[Schema]:
     """Return all CRDs, in the order to apply."""
-    return [inference_service_crd(), model_route_crd(), lora_adapter_crd()]
+    return [inference_service_crd(), model_route_crd(), lora_adapter_crd(), tenant_crd()]
 
 
 def _crd(
     kind: str, plural: str, short: str, schema: Schema, columns: Columns, subresources: Schema
 ) -> Schema:
+    """The CustomResourceDefinition of a kind whose objects belong to namespaces."""
     version = {
         "name": VERSION,
         "served": True,

@@ -27,4 +27,15 @@ spec:
   - {name: beta, matches: [{headers: [{name: x-tenant, value: acme}]}], backendRefs: [{name: chat-beta}]}
   - {name: all, backendRefs: [{name: chat, weight: 90}, {name: chat-next, weight: 10}]}
 """,
+    "Tenant": """\
+apiVersion: serving.penstock.dev/v1alpha1
+kind: Tenant
+metadata: {name: acme}
+spec:
+  identities:
+  - {name: keys, type: APIKey, apiKey: {secretName: acme-keys}}   # made by `penstock keys create acme`
+  access: [{namespace: team-a, modelNames: [chat]}]
+  limits:
+  - {name: per-minute, resource: Tokens, limit: 200000, unit: Minute}
+""",
 }

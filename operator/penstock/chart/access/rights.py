@@ -4,7 +4,7 @@ They have only the verbs in use: e2e/revision_change compares these rules with t
 """
 
 from penstock.chart.names import GATEWAY, LEASE_ROLE, OPERATOR, labels
-from penstock.chart.tree import If, ReleaseNamespace, Tree, Value
+from penstock.chart.tree import If, ReleaseNamespace, Text, Tree, Value
 from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.core.spec.service import GROUP, Object
 
@@ -105,6 +105,14 @@ GATEWAY_RULES: list[Object] = [
     },
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
 ]
+# Granted in the whole cluster, whatever is watched: Tenants belong to no namespace.
+OPERATOR_TENANT_RULES: list[Object] = [
+    {"apiGroups": [GROUP], "resources": ["tenants"], "verbs": ["list", "watch"]},
+    {"apiGroups": [GROUP], "resources": ["tenants/status"], "verbs": ["patch"]},
+]
+GATEWAY_TENANT_RULES: list[Object] = [
+    {"apiGroups": [GROUP], "resources": ["tenants"], "verbs": ["list", "watch"]},
+]
 
 
 def rights() -> list[Tree]:
@@ -112,8 +120,10 @@ def rights() -> list[Tree]:
     return [
         _account(OPERATOR, "operator"),
         _account(GATEWAY, "gateway"),
-        *_role(OPERATOR, OPERATOR_RULES, CLUSTER_RULES),
-        *_role(GATEWAY, GATEWAY_RULES, []),
+        *_role(OPERATOR, OPERATOR_RULES, CLUSTER_RULES + OPERATOR_TENANT_RULES),
+        *_role(GATEWAY, GATEWAY_RULES, GATEWAY_TENANT_RULES),
+        *_tenant_role(OPERATOR, OPERATOR_TENANT_RULES),
+        *_tenant_role(GATEWAY, GATEWAY_TENANT_RULES),
         *_lease_role(),
     ]
 
@@ -143,6 +153,18 @@ def _role(name: str, rules: list[Object], cluster_rules: list[Object]) -> list[T
             strict=True,
         )
     ]
+
+
+def _tenant_role(account: str, rules: list[Object]) -> list[Tree]:
+    """The ClusterRole with its binding where only `watchNamespace` is watched.
+
+    Its name has the namespace of the installation, as a cluster may have several that watch one each.
+    """
+    name = {"name": Text.of(account, "-tenants-", ReleaseNamespace())}
+    role, binding = _role_and_binding("Cluster", account, rules, None)
+    role |= {"metadata": role["metadata"] | name}
+    binding |= {"metadata": role["metadata"], "roleRef": binding["roleRef"] | name}
+    return [If("watchNamespace", role), If("watchNamespace", binding)]
 
 
 def _lease_role() -> list[Tree]:

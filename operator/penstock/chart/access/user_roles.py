@@ -10,13 +10,16 @@ _READ = ["get", "list", "watch"]
 _WRITE = ["create", "delete", "deletecollection", "patch", "update"]
 
 
-def user_roles(plurals: Sequence[str]) -> list[Tree]:
+def user_roles(plurals: Sequence[str], cluster_plurals: Sequence[str]) -> list[Tree]:
     """ClusterRoles that the API server adds to view, edit and admin, wherever these are granted.
 
-    Users write no status: that is the operator's. plurals: of all kinds.
+    Users write no status: that is the operator's. plurals: of the kinds in namespaces. cluster_plurals: of
+    the others, which a role of the whole cluster may read, and none of these write: a team must not raise
+    its own limits.
     """
-    status = [f"{plural}/status" for plural in plurals]
-    view = [_rule([*plurals, *status, "inferenceservices/scale"], _READ)]
+    read = [*plurals, *cluster_plurals]
+    status = [f"{plural}/status" for plural in read]
+    view = [_rule([*read, *status, "inferenceservices/scale"], _READ)]
     edit = [_rule([*plurals], _WRITE), _rule(["inferenceservices/scale"], ["patch", "update"])]
     return [
         If("userRoles.enabled", _role(USER_VIEW_ROLE, ["view", "edit", "admin"], view)),

@@ -8,7 +8,7 @@ from penstock.chart.monitoring.files import files
 from penstock.chart.names import GATEWAY
 from penstock.chart.rendering import helm
 from penstock.chart.rendering.kustomize import kustomize_files
-from penstock.chart.rendering.templates import CRD_NAMES, PLURALS, templates
+from penstock.chart.rendering.templates import CLUSTER_PLURALS, CRD_NAMES, PLURALS, templates
 from penstock.chart.values import values_schema, values_yaml
 from penstock.chart.version import VERSION
 from penstock.core.spec.service import MANAGED_BY, MANAGED_LABEL
@@ -47,7 +47,7 @@ Next: describe a model as an InferenceService.
 `helm uninstall` deletes operator and gateway. It leaves the CRDs and all objects of
 their kinds, and the running engines with their NetworkPolicies, which nothing manages any more.
 To delete these too:
-  kubectl delete {",".join(PLURALS)} --all --all-namespaces   # before the uninstall
+  kubectl delete {",".join([*PLURALS, *CLUSTER_PLURALS])} --all --all-namespaces   # before the uninstall
   kubectl delete crd {" ".join(CRD_NAMES)}   # after it
   kubectl delete networkpolicies --all-namespaces -l {MANAGED_LABEL}={MANAGED_BY}   # of engines, if any left
 """

@@ -16,8 +16,10 @@ from penstock.chart.tree import If, Tree
 from penstock.core.spec.service import GROUP, Object
 
 # Penstock's own kinds as rights and paths name them, and the names of their CRDs, in the order to apply.
-PLURALS = [crd["spec"]["names"]["plural"] for crd in crds()]
-CRD_NAMES = [f"{plural}.{GROUP}" for plural in PLURALS]
+_PLURALS = {crd["spec"]["names"]["plural"]: crd["spec"]["scope"] for crd in crds()}
+PLURALS = [plural for plural, scope in _PLURALS.items() if scope == "Namespaced"]
+CLUSTER_PLURALS = [plural for plural, scope in _PLURALS.items() if scope == "Cluster"]
+CRD_NAMES = [f"{plural}.{GROUP}" for plural in _PLURALS]
 
 
 @cache
@@ -26,7 +28,7 @@ def templates() -> dict[str, list[Tree]]:
     return {
         "crds": [If("crds.enabled", _keep_at_uninstall(crd)) for crd in crds()],
         "rights": rights.rights(),
-        "user-roles": user_roles(PLURALS),
+        "user-roles": user_roles(PLURALS, CLUSTER_PLURALS),
         "api-priority": api_priority(),
         "admission-policy": admission_policy(),
         "network-policies": network_policies(),

@@ -59,6 +59,7 @@ CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespac
 INFERENCE_SERVICES = Resource("serving.penstock.dev/v1alpha1", "inferenceservices")
 MODEL_ROUTES = Resource("serving.penstock.dev/v1alpha1", "modelroutes")
 LORA_ADAPTERS = Resource("serving.penstock.dev/v1alpha1", "loraadapters")
+TENANTS = Resource("serving.penstock.dev/v1alpha1", "tenants", namespaced=False)
 
 KINDS = {
     "ConfigMap": CONFIG_MAPS,
@@ -87,5 +88,6 @@ KINDS = {
     "InferenceService": INFERENCE_SERVICES,
     "ModelRoute": MODEL_ROUTES,
     "LoraAdapter": LORA_ADAPTERS,
+    "Tenant": TENANTS,
     "Event": EVENTS,
 }

@@ -175,6 +175,9 @@ APIS = (
     INVOCATIONS,
 )  # fmt: skip
 
+# Paths of these routes, by which tenants are allowed to use them.
+API_PATHS = tuple(sorted({api.path for api in APIS}))
+
 # Routes about one stored response, with their methods. They go to the engine that has stored it.
 STORED_RESPONSE_ROUTES: Mapping[str, Sequence[str]] = {
     "/v1/responses/{response_id}": ("GET", "DELETE"),

@@ -124,6 +124,9 @@ class Tenant:
     queue_timeout_s: float | None = None
     failure_mode: FailureMode = "Reject"
     is_suspended: bool = False
+    # UID and creation time of the object. Of two tenants with one identity the older has it.
+    uid: str = ""
+    created_s: float = 0.0
 
     def may_use(self, namespace: str, model_name: str, api_path: str) -> bool:
         """Whether it may send a request for a model to an API route. Nothing is allowed by default."""
