@@ -56,6 +56,7 @@ ADMISSION_POLICY_BINDINGS = Resource(
 )
 RESOURCE_SLICES = Resource("resource.k8s.io/v1", "resourceslices", namespaced=False)
 CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
+TOKEN_REVIEWS = Resource("authentication.k8s.io/v1", "tokenreviews", namespaced=False)
 INFERENCE_SERVICES = Resource("serving.penstock.dev/v1alpha1", "inferenceservices")
 MODEL_ROUTES = Resource("serving.penstock.dev/v1alpha1", "modelroutes")
 LORA_ADAPTERS = Resource("serving.penstock.dev/v1alpha1", "loraadapters")

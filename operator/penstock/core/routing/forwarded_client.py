@@ -43,7 +43,7 @@ def forwarded_client(
     what a proxy has added is no address, it is the address of that proxy.
     headers: with lower-case names.
     """
-    if not trusted or not _is_trusted(_parse(peer.encode()), trusted):
+    if not is_trusted_proxy(peer, trusted):
         return peer
     found = peer
     for _, text in zip(range(MAX_PROXIES), _from_last(headers), strict=False):
@@ -54,6 +54,11 @@ def forwarded_client(
         if not _is_trusted(address, trusted):
             break
     return found
+
+
+def is_trusted_proxy(peer: str, trusted: tuple[Network, ...]) -> bool:
+    """Whether the peer of a connection is a trusted proxy."""
+    return bool(trusted) and _is_trusted(_parse(peer.encode()), trusted)
 
 
 def _from_last(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:

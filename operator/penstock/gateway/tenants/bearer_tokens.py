@@ -1,0 +1,117 @@
+"""Verifies bearer tokens that are no API keys, and remembers those that are good."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+
+from penstock.core.tenants.tenant import Identity, Jwt, ServiceAccount, Tenant
+from penstock.gateway.apis.errors import RequestError
+from penstock.gateway.limits.client_network import client_network
+from penstock.gateway.tenants.check_budget import CheckBudget
+from penstock.gateway.tenants.json_web_tokens import FetchKeys, JsonWebTokens
+from penstock.gateway.tenants.proven_identity import ProvenIdentity, TokenRefusal, VerifiedToken
+from penstock.gateway.tenants.token_cache import TokenCache
+from penstock.gateway.tenants.token_reviews import Review, TokenReviews
+from penstock.gateway.tenants.unverified_token import MAX_TOKEN_BYTES, UnverifiedToken, read_token
+
+# Time for which a verified token is not checked again, in seconds, and how many are remembered (3 MiB).
+REMEMBERED_S = 300.0
+MAX_REMEMBERED = 10_000
+
+
+class BearerTokens:
+    """Verifies tokens of OIDC issuers and ServiceAccounts.
+
+    fetch: gets the keys of an issuer. review: sends a TokenReview. audience: that ServiceAccounts' tokens
+    must be for. now: the monotonic clock. unix_time: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        fetch: FetchKeys,
+        review: Review,
+        *,
+        audience: str,
+        now: Callable[[], float],
+        unix_time: Callable[[], float],
+    ) -> None:
+        self._verified: TokenCache[ProvenIdentity] = TokenCache(MAX_REMEMBERED, unix_time)
+        self._web_tokens = JsonWebTokens(fetch, self._forget, now)
+        self._reviews = TokenReviews(review, audience, unix_time)
+        self._budget = CheckBudget(now)
+        self._identities: list[tuple[str, Identity]] = []
+        self._unix_time = unix_time
+        self._version = 0
+
+    def replace(self, tenants: Iterable[Tenant]) -> None:
+        """Set the Tenants, the oldest first: it has the identities that several name."""
+        identities = [(tenant.name, each) for tenant in tenants for each in tenant.identities]
+        if identities == self._identities:
+            return
+        self._identities = identities
+        self._web_tokens.replace((name, each) for name, each in identities if isinstance(each, Jwt))
+        self._reviews.replace(
+            (name, each) for name, each in identities if isinstance(each, ServiceAccount)
+        )
+        self._forget()
+
+    def close(self) -> None:
+        """Stop fetching keys of issuers."""
+        self._web_tokens.close()
+
+    def remembered(self, token: bytes) -> ProvenIdentity | None:
+        """The identity that a token has proved before; None: it has to be verified."""
+        return self._verified.get(hashlib.sha256(token).digest())
+
+    async def verify(self, token: bytes, client: str) -> ProvenIdentity | TokenRefusal:
+        """Verify a token. client: address of the client.
+
+        Raises RequestError if it cannot be verified at present, or the client's network has sent too many
+        invalid ones.
+        """
+        if len(token) > MAX_TOKEN_BYTES:
+            return TokenRefusal.TOO_LONG
+        network = client_network(client)
+        if not self._budget.take(network):
+            raise _too_many()
+        try:
+            outcome = await self._check(token)
+        except RequestError:
+            self._budget.give_back(network)
+            raise
+        if isinstance(outcome, ProvenIdentity):
+            self._budget.give_back(network)
+        return outcome
+
+    async def _check(self, token: bytes) -> ProvenIdentity | TokenRefusal:
+        unverified = read_token(token)
+        if unverified is None:
+            return TokenRefusal.MALFORMED
+        digest, version = hashlib.sha256(token).digest(), self._version
+        outcome = await self._verify(digest, unverified)
+        if not isinstance(outcome, VerifiedToken):
+            return outcome
+        if version == self._version:  # else it was verified by what has changed meanwhile
+            until_s = min(outcome.expires_s, self._unix_time() + REMEMBERED_S)
+            self._verified.put(digest, outcome.identity, until_s)
+        return outcome.identity
+
+    async def _verify(self, digest: bytes, token: UnverifiedToken) -> VerifiedToken | TokenRefusal:
+        if self._web_tokens.knows(token.issuer):
+            return await self._web_tokens.verify(token)
+        if self._reviews.may_accept(token):
+            return await self._reviews.verify(digest, token)
+        return TokenRefusal.UNKNOWN_ISSUER
+
+    def _forget(self) -> None:
+        """Check all tokens again, as identities have changed or keys were withdrawn."""
+        self._version += 1
+        self._verified.clear()
+
+
+def _too_many() -> RequestError:
+    return RequestError(
+        429,
+        "too many invalid tokens came from this address; wait, and send a valid one",
+        retry_after_s=1,
+        reason="invalid_tokens",
+    )
