@@ -420,6 +420,7 @@ async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awai
             snapshots = SnapshotStore()
             upstream = await stack.enter_async_context(Upstream(chosen))
             gateway = Gateway(snapshots, upstream, chosen, now, tracer)
+            gateway.state.authenticator.tenants.publish(())
             certificate = None if tls is None else ServedCertificate(tls / CERTIFICATE, tls / KEY)
             servers, stop = gateway.http_servers(certificate), asyncio.Event()
             task = asyncio.create_task(run(gateway, stop, servers))

@@ -1,7 +1,6 @@
 """The gateway's ASGI applications: for clients, and for probes, metrics and the operator."""
 
 import logging
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,19 +9,21 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.clients.machine.clock import monotonic
 from penstock.clients.machine.logs import fields
-from penstock.core.routing.apis import APIS, RESPONSES, STORED_RESPONSE_ROUTES, Api, ErrorForm
+from penstock.core.routing.apis import APIS, RESPONSES, STORED_RESPONSE_ROUTES, Api, error_form
 from penstock.gateway.apis.errors import RequestError, error_body
 from penstock.gateway.apis.model_list import ModelList, model
 from penstock.gateway.http.certificate import ServedCertificate
 from penstock.gateway.http.client import ClientDisconnected, ClientResponse
 from penstock.gateway.http.cors import Cors
+from penstock.gateway.http.headers import request_id_of
 from penstock.gateway.http.servers import HttpServers, http_servers
 from penstock.gateway.limits.retry_budget import RetryBudget
 from penstock.gateway.management import management_app
+from penstock.gateway.proxy.authentication import Authentication, caller_of
 from penstock.gateway.proxy.proxied_request import ProxiedRequest
 from penstock.gateway.proxy.stored_response import StoredResponseRequest
 from penstock.gateway.request_lifecycle.cancellation import CancelCause, RequestCancelled
@@ -32,8 +33,8 @@ from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.store import SnapshotStore
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.telemetry.metrics import Metrics
+from penstock.gateway.tenants.authorization import ModelAccess
 from penstock.gateway.upstream.upstream import Upstream
-from penstock_engine.contract.wire import REQUEST_ID, REQUEST_ID_HEADER
 
 if TYPE_CHECKING:
     from penstock.gateway.telemetry.tracing import RequestTracer
@@ -69,7 +70,7 @@ class Gateway:
             tracer=tracer,
         )
         self._model_list = ModelList()
-        self.app = Starlette(
+        routes = Starlette(
             routes=[
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
@@ -81,7 +82,8 @@ class Gateway:
             ],
             exception_handlers={HTTPException: _http_error},
         )
-        self.app.router.redirect_slashes = False
+        routes.router.redirect_slashes = False
+        self.app: ASGIApp = Authentication(self.state, routes)
         self.management_app = management_app(self.state)
 
     def http_servers(self, certificate: ServedCertificate | None = None) -> HttpServers:
@@ -109,14 +111,16 @@ class Gateway:
         self.state.loop_lag_s = seconds
         self.state.metrics.loop_lag_s.set(seconds)
 
-    async def _models(self, _: Request) -> Response:
-        body = self._model_list.body(self.state.snapshots.current)
+    async def _models(self, request: Request) -> Response:
+        access = ModelAccess(caller_of(request.scope).tenant)
+        body = self._model_list.body(self.state.snapshots.current, access.allows)
         return Response(body, media_type="application/json")
 
     async def _model(self, request: Request) -> Response:
         snapshot, name = self.state.snapshots.current, request.path_params["name"]
         try:
-            return JSONResponse(model(snapshot, name, claim_of(snapshot, name)))
+            claim = claim_of(snapshot, name, ModelAccess(caller_of(request.scope).tenant))
+            return JSONResponse(model(snapshot, name, claim))
         except RequestError as error:
             return Response(error.body(), error.status, media_type="application/json")
 
@@ -131,7 +135,7 @@ class EngineRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] != self._api.path:  # Starlette's routes match a newline after the path too
             raise HTTPException(404, "Not Found")
-        request_id = _request_id(scope)
+        request_id = request_id_of(scope)
         response = ClientResponse(
             send, request_id, closing=self._state.is_draining, errors=self._api.errors
         )
@@ -150,7 +154,7 @@ class StoredResponseRoute:
         response_id = scope["path_params"]["response_id"]
         if scope["path"] != self._route.format(response_id=response_id):
             raise HTTPException(404, "Not Found")
-        request_id = _request_id(scope)
+        request_id = request_id_of(scope)
         response = ClientResponse(
             send, request_id, closing=self._state.is_draining, errors=RESPONSES.errors
         )
@@ -183,14 +187,6 @@ async def _run(
         proxied.close()
 
 
-def _request_id(scope: Scope) -> str:
-    """The client's request id if engines accept it, else a new one."""
-    header = REQUEST_ID_HEADER.encode()
-    value = next((value for name, value in scope["headers"] if name == header), b"")
-    text: str = value.decode("latin-1")
-    return text if REQUEST_ID.fullmatch(text) else uuid.uuid4().hex
-
-
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers, path = dict(error.headers or {}), request.url.path[:MAX_PATH_CHARACTERS]
@@ -199,14 +195,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
         message = _no_route(request.method, path)
     elif error.status_code == 405:
         message = f"{path} does not take {request.method}; send {headers['Allow']}"
-    form = _error_form(path)
+    form = error_form(path)
     body = error_body(error.status_code, message, form=form)
     return Response(body, error.status_code, headers, "application/json")
-
-
-def _error_form(path: str) -> ErrorForm:
-    """The form of errors of the API that a path is of, or is below."""
-    return next((api.errors for api in APIS if f"{path}/".startswith(f"{api.path}/")), "OpenAI")
 
 
 def _no_route(method: str, path: str) -> str:

@@ -53,6 +53,7 @@ async def serve(settings: GatewaySettings) -> None:
         tracer = _tracer()
         gateway = Gateway(snapshots, upstream, settings, tracer=tracer)
         metrics = gateway.state.metrics
+        gateway.state.authenticator.tenants.publish(())
         metrics.observe_credentials(kube.configuration)
         follower = group.create_task(
             snapshots.follow(kube, settings.namespace, metrics.count_watch_restart)

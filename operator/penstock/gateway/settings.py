@@ -5,6 +5,7 @@ from pathlib import Path
 
 from penstock.core.routing.forwarded_client import Network
 from penstock.core.routing.hold import HOLD_S
+from penstock.core.tenants.api_key import KEYS_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,11 @@ class GatewaySettings:
     tls_key: Path | None = None
     # Namespace to watch. None: every namespace.
     namespace: str | None = None
+
+    # Whether nobody may use the gateway while the cluster has no Tenant. Otherwise everybody may.
+    require_tenants: bool = False
+    # The namespace whose Secrets have the hashes of API keys.
+    keys_namespace: str = KEYS_NAMESPACE
 
     # Origins of web pages that may use the gateway, such as https://chat.example.com; "*": all.
     cors_origins: tuple[str, ...] = ()

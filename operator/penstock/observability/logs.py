@@ -10,6 +10,8 @@ ACCESS = {
     "trace_id": "Id of the request's trace, if it is recorded.",
     "method": "HTTP method.",
     "route": "Path of the API.",
+    "tenant": "Name of the tenant that sent the request.",
+    "key": "Id of its API key: the part behind `psk_`. The secret part is in no log.",
     "service": "`namespace/name` of the InferenceService.",
     "model_route": "`namespace/name` of the ModelRoute that led there.",
     "adapter": "Version of the LoRA adapter that the request is for: its name in engines.",

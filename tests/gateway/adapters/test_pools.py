@@ -10,7 +10,6 @@ from tests.gateway.adapters.test_routes import publish_route
 from tests.support.gateway_snapshots import build
 
 from penstock.core.observed.lora_engine import LoraEngine
-from penstock.gateway.apis.model_list import models
 from penstock.gateway.snapshots.builder import SnapshotBuilder
 from penstock.gateway.snapshots.snapshot import Snapshot
 
@@ -112,7 +111,8 @@ async def test_clients_cannot_address_a_pool(pools) -> None:
 async def test_models_name_the_service_and_not_the_pool(pools) -> None:
     made = await pools(AdapterEngine(NAME), AdapterEngine(NAME))
     made.publish("Dedicated", 2)
-    cards = {each["id"]: each for each in models(made.front.snapshots.current)["data"]}
+    async with made.front.client.get(f"{made.front.url}/v1/models") as got:
+        cards = {each["id"]: each for each in (await got.json())["data"]}
     assert cards.keys() == {"chat", "chat-sql"}
     assert cards["chat-sql"]["parent"] == "chat"
 

@@ -77,7 +77,7 @@ async def test_stored_responses_are_read_cancelled_and_deleted(clients):
         await request.whole(json.dumps({"id": "r", "object": "response", "data": []}).encode())
 
     client, _ = await clients(behave)
-    response_id = "resp_" + "0" * 48 + pod_key("default/engine-0")
+    response_id = "resp_" + "0" * 48 + pod_key("default/engine-0", "")
     await client.responses.retrieve(response_id)
     await client.responses.cancel(response_id)
     await client.responses.input_items.list(response_id)

@@ -2,16 +2,30 @@
 
 import json
 
-from penstock.gateway.apis.model_list import ModelList, models
+from penstock.gateway.apis.model_list import ModelList
 from penstock.gateway.snapshots.snapshot import Snapshot
 
 
-def test_the_list_of_models_is_encoded_once_for_each_snapshot(make_service):
-    found, first, second = ModelList(), Snapshot((make_service(),)), Snapshot()
-    body = found.body(first)
-    assert json.loads(body) == models(first)
-    assert found.body(first) is body
-    assert json.loads(found.body(second)) == {"object": "list", "data": []}
+def models(snapshot, allows=lambda _: True, listed=None):
+    return json.loads((listed or ModelList()).body(snapshot, allows))
+
+
+def test_list_of_models_follows_the_snapshot(make_service):
+    first, listed = Snapshot((make_service(),)), ModelList()
+    assert [each["id"] for each in models(first, listed=listed)["data"]] == ["chat"]
+    assert models(Snapshot(), listed=listed) == {"object": "list", "data": []}
+
+
+def test_list_has_only_models_that_the_caller_may_use(make_service):
+    listed = ModelList()
+    snapshot = Snapshot((make_service(), make_service(namespace="other")))
+
+    def allows(claim):
+        return claim.namespace == "other"
+
+    assert [each["id"] for each in models(snapshot, allows, listed)["data"]] == ["other/chat"]
+    assert len(models(snapshot, listed=listed)["data"]) == 2
+    assert models(snapshot, lambda _: False, listed)["data"] == []
 
 
 def test_models(make_service):

@@ -9,6 +9,8 @@ import pytest
 from penstock.core.routing.apis import COMPLETIONS
 from penstock.core.routing.forwarded_client import parse_trusted_proxy
 from penstock.gateway.app import EngineRoute
+from penstock.gateway.proxy.authentication import CALLER
+from penstock.gateway.tenants.caller import ANYONE
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 
@@ -245,7 +247,7 @@ async def test_request_holds_nothing_while_an_error_of_the_gateway_is_sent(start
 
     scope = {
         "type": "http", "method": "POST", "path": COMPLETIONS.path, "query_string": b"", "headers": [],
-        "client": ("10.0.0.1", 9),
+        "client": ("10.0.0.1", 9), CALLER: ANYONE,
     }  # fmt: skip
     answering = asyncio.create_task(EngineRoute(state, COMPLETIONS)(scope, receive, send))
     await until(lambda: sent)

@@ -56,7 +56,7 @@ async def test_responses_are_read_continued_and_cancelled_where_they_are(
     for front in fronts:
         front.publish(replace(make_service(served_name="soup"), endpoints=tuple(engines)))
     first, second = fronts
-    pods = {pod_key(engine.pod) for engine in engines}
+    pods = {pod_key(engine.pod, "") for engine in engines}
     responses = [json.loads(await create(first)) for _ in range(8)]
     assert {key_of(each["id"]) for each in responses} == pods
     for response in responses:
@@ -77,11 +77,11 @@ async def test_responses_are_read_continued_and_cancelled_where_they_are(
     long = json.loads(await create(first, background=True, max_output_tokens=400, ignore_eos=True))
     status, cancelled = await about(second, long["id"] + "/cancel", "POST")
     assert (status, cancelled["status"]) == (200, "cancelled")
-    assert await about(second, "resp_" + "0" * 48 + pod_key(engines[0].pod)) == (
+    assert await about(second, "resp_" + "0" * 48 + pod_key(engines[0].pod, "")) == (
         404,
         {
             "error": {
-                "message": f"Response with id 'resp_{'0' * 48}{pod_key(engines[0].pod)}' not found.",
+                "message": f"Response with id 'resp_{'0' * 48}{pod_key(engines[0].pod, '')}' not found.",
                 "type": "NotFoundError", "param": "response_id", "code": 404,
             }
         },

@@ -63,7 +63,7 @@ async def test_a_response_is_found_through_every_gateway(engines, start_gateway)
     second = await start_gateway(*reversed(engines))  # as one that has just started
     for response_id in ids:
         (owner,) = (engine for engine in engines if response_id in engine.behavior.stored)
-        assert key_of(response_id) == pod_key(f"default/{owner.name}")
+        assert key_of(response_id) == pod_key(f"default/{owner.name}", "")
         counts = [len(engine.requests) for engine in engines]
         assert await about(second, response_id) == (200, {"id": response_id})
         for _ in range(3):
@@ -169,7 +169,7 @@ async def test_no_other_engine_is_asked_when_the_one_with_the_response_fails(
     status, body = await front.ask(PATH, stream=False, previous_response_id=response_id)
     assert status == (500 if body == b'{"a": 1}' else 503)
     (asked,) = (engine for engine in engines if engine.requests)
-    assert key_of(response_id) == pod_key(f"default/{asked.name}")
+    assert key_of(response_id) == pod_key(f"default/{asked.name}", "")
     assert [request.path for request in asked.requests].count(PATH) == 1
     await front.idle()
 
@@ -191,7 +191,7 @@ async def test_disconnect_while_the_engine_is_silent(engines, start_gateway):
     response_id = await create(front)
     for engine in engines:
         engine.behavior = hangs
-    (owner,) = (e for e in engines if key_of(response_id) == pod_key(f"default/{e.name}"))
+    (owner,) = (e for e in engines if key_of(response_id) == pod_key(f"default/{e.name}", ""))
     owner.arrived.clear()
     owner.left.clear()
     asking = asyncio.create_task(about(front, response_id))
@@ -233,7 +233,7 @@ async def test_retried_request_has_the_id_of_the_engine_that_answers(start_engin
     )
     front = await start_gateway(full, storing)
     for _ in range(6):
-        assert key_of(await create(front)) == pod_key(f"default/{storing.name}")
+        assert key_of(await create(front)) == pod_key(f"default/{storing.name}", "")
     assert full.requests
 
 

@@ -18,6 +18,7 @@ from penstock.gateway.selection.request_hold import RequestHold
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.snapshot import Service, Snapshot
 from penstock.gateway.snapshots.store import SnapshotStore
+from penstock.gateway.tenants.authorization import ModelAccess
 from penstock.gateway.upstream.upstream import Upstream
 
 
@@ -52,7 +53,7 @@ class Bench:
         return EndpointSelector(
             self.state, current.key, record, cancellation, key=key,
             attributes=request.attributes, tokens=tokens,
-            error_of_deletion=partial(error_of_deletion, request=request, headers={}),
+            error_of_deletion=partial(error_of_deletion, request=request, headers={}, access=ModelAccess()),
             hold=RequestHold(self.state),
         )  # fmt: skip
 

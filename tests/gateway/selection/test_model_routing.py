@@ -13,6 +13,9 @@ from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.apis.request import parse
 from penstock.gateway.selection.model_routing import RoutingTarget, resolve
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
+from penstock.gateway.tenants.authorization import ModelAccess
+
+ANY = ModelAccess()
 
 
 def request_for(model="chat", **fields):
@@ -21,7 +24,7 @@ def request_for(model="chat", **fields):
 
 def error_of(snapshot, request_for, headers=None):
     with pytest.raises(RequestError) as error:
-        resolve(snapshot, request_for, headers or {})
+        resolve(snapshot, request_for, headers or {}, ANY)
     error = error.value
     return error.status, error.message, error.param, error.code, error.retry_after_s
 
@@ -33,7 +36,7 @@ def test_a_model_name_of_two_namespaces_leads_to_the_older(make_service):
     )
     snapshot = Snapshot((younger, older))
     for name, service in (("chat", older), ("b/chat", older), ("a/chat", younger)):
-        assert resolve(snapshot, request_for(name), {}) == RoutingTarget(service)
+        assert resolve(snapshot, request_for(name), {}, ANY) == RoutingTarget(service)
 
 
 def test_unknown_model_name_is_a_404(make_service):
@@ -79,7 +82,7 @@ def test_request_that_no_rule_matches_is_a_404(make_service):
         "no_route",
         None,
     )
-    assert resolve(snapshot, request_for("any", user="ada"), {}) == RoutingTarget(
+    assert resolve(snapshot, request_for("any", user="ada"), {}, ANY) == RoutingTarget(
         snapshot.services[0], model_route="default/route"
     )
 
@@ -102,12 +105,12 @@ def test_mirrors_of_a_route_and_of_a_rollout_are_sampled(make_service):
     rule = RouteRule((), (("chat", 1),), mirrors=(mirror, Mirror("third", None, 0)))
     snapshot = snapshot_with_route(rule, services=(service,))
     target = RoutingTarget(service, (mirror,), own, model_route="default/route")
-    assert resolve(snapshot, request_for("any"), {}) == target
-    assert resolve(snapshot, request_for("chat"), {}) == RoutingTarget(service, (), own)
+    assert resolve(snapshot, request_for("any"), {}, ANY) == target
+    assert resolve(snapshot, request_for("chat"), {}, ANY) == RoutingTarget(service, (), own)
     none = replace(service, mirror=replace(own, percent=0))
-    assert resolve(Snapshot((none,)), request_for("chat"), {}) == RoutingTarget(none)
+    assert resolve(Snapshot((none,)), request_for("chat"), {}, ANY) == RoutingTarget(none)
     shares = [replace(service, mirror=replace(own, percent=50))] * 100
-    targets = [resolve(Snapshot((each,)), request_for(), {}) for each in shares]
+    targets = [resolve(Snapshot((each,)), request_for(), {}, ANY) for each in shares]
     assert {target.rollout_mirror is not None for target in targets} == {False, True}
 
 
@@ -119,7 +122,7 @@ def test_requests_with_the_same_header_stay_on_one_backend(make_service):
     snapshot = snapshot_with_route(rule, services=services)
 
     def names(headers, **fields):
-        targets = [resolve(snapshot, request_for("any", **fields), headers) for _ in range(40)]
+        targets = [resolve(snapshot, request_for("any", **fields), headers, ANY) for _ in range(40)]
         return {target.service.name for target in targets}
 
     by_tenant = {tenant: names({b"x-tenant": tenant}, user="ada") for tenant in (b"a", b"b", b"c")}
@@ -137,5 +140,5 @@ def test_header_outside_ascii_matches_in_utf_8_and_in_latin_1(make_service, valu
     route = Route("default", "route", "any", 0, (beta, rest))
     services = make_service(name="beta"), make_service(name="chat")
     snapshot = Snapshot(services, (route,))
-    assert resolve(snapshot, request_for("any"), {b"x-team": value}).service.name == "beta"
-    assert resolve(snapshot, request_for("any"), {b"x-team": b"muller"}).service.name == "chat"
+    assert resolve(snapshot, request_for("any"), {b"x-team": value}, ANY).service.name == "beta"
+    assert resolve(snapshot, request_for("any"), {b"x-team": b"muller"}, ANY).service.name == "chat"

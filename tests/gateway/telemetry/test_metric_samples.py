@@ -17,7 +17,7 @@ R1 = f"revision=r1,{CHAT}"
 OTHERS = {
     "build_info", "connections", "endpoints", "loop_lag_seconds", "phase_seconds_count",
     "request_seconds_count", "snapshot_age_seconds", "snapshots_total",
-    "time_per_output_token_seconds_count", "tokens_total",
+    "time_per_output_token_seconds_count", "tokens_total", "open",
 }  # fmt: skip
 EVENT = b'data: {"n": 0}\n\n'
 

@@ -1,6 +1,6 @@
 """Creates prometheus_client's metrics from a list of specifications, and exposes them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any, cast
 
@@ -76,6 +76,16 @@ class MetricSet:
                 if is_stale({name: known[name] for name in spec.label_names if name in known}):
                     for values in _label_values(spec, known):
                         metric.remove(*values)
+
+    def remove_others(self, label: str, values: Collection[str]) -> None:
+        """Remove the series of counters and gauges that have another value of a label than one of these."""
+        for spec in self._specs:
+            if label not in spec.label_names or spec.kind == "histogram":
+                continue
+            metric: Any = self._metrics[spec.name]
+            for sample in [each for family in metric.collect() for each in family.samples]:
+                if sample.labels[label] not in values:
+                    metric.remove(*(sample.labels[name] for name in spec.label_names))
 
     def _of_services(self, *kinds: str) -> Iterator[tuple[MetricSpec, Any]]:
         """Metrics of these kinds that have the label service."""

@@ -184,3 +184,8 @@ STORED_RESPONSE_ROUTES: Mapping[str, Sequence[str]] = {
     "/v1/responses/{response_id}/cancel": ("POST",),
     "/v1/responses/{response_id}/input_items": ("GET",),
 }
+
+
+def error_form(path: str) -> ErrorForm:
+    """The form of errors of the API that a path is of, or is below."""
+    return next((api.errors for api in APIS if f"{path}/".startswith(f"{api.path}/")), "OpenAI")

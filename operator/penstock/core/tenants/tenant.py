@@ -74,11 +74,13 @@ class Access:
 
     def allows(self, namespace: str, model_name: str, api_path: str) -> bool:
         """Whether a request for a model may be sent to an API route."""
-        return (
-            namespace == self.namespace
-            and (not self.model_names or model_name in self.model_names)
-            and (not self.api_paths or api_path in self.api_paths)
-        )
+        is_route = not self.api_paths or api_path in self.api_paths
+        return is_route and self.names(namespace, model_name)
+
+    def names(self, namespace: str, model_name: str) -> bool:
+        """Whether it is about a model."""
+        is_model = not self.model_names or model_name in self.model_names
+        return namespace == self.namespace and is_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +133,11 @@ class Tenant:
     def may_use(self, namespace: str, model_name: str, api_path: str) -> bool:
         """Whether it may send a request for a model to an API route. Nothing is allowed by default."""
         return any(each.allows(namespace, model_name, api_path) for each in self.access)
+
+    def may_list(self, namespace: str, model_name: str) -> bool:
+        """Whether it may send a request for a model to any API route."""
+        return any(each.names(namespace, model_name) for each in self.access)
+
+    def may_call(self, api_path: str) -> bool:
+        """Whether it may send a request for any model to an API route."""
+        return any(not each.api_paths or api_path in each.api_paths for each in self.access)

@@ -1,32 +1,31 @@
 """Responses of `GET /v1/models` and `GET /v1/models/NAME`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Claim, Service, Snapshot
 
 
-def models(snapshot: Snapshot) -> dict[str, Any]:
-    """The response of `GET /v1/models`."""
-    named = snapshot.models()
-    ids = {claim.key: name for name, claim in named if isinstance(claim, Service)}
-    return {"object": "list", "data": [_model_card(name, claim, ids) for name, claim in named]}
-
-
 class ModelList:
-    """The body of `GET /v1/models`, encoded once for each snapshot: of 2,000 adapters it takes 8 ms."""
+    """The body of `GET /v1/models`. Entries are encoded once for each snapshot: 2,000 adapters take 8 ms."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
-        self._body = b""
+        self._cards: list[tuple[Claim, bytes]] = []
 
-    def body(self, snapshot: Snapshot) -> bytes:
-        """Return the list as JSON."""
+    def body(self, snapshot: Snapshot, allows: Callable[[Claim], bool]) -> bytes:
+        """Return the list of the models that the caller may use, as JSON."""
         if self._snapshot is not snapshot:
-            self._snapshot, self._body = snapshot, json.dumps(models(snapshot)).encode()
-        return self._body
+            named = snapshot.models()
+            ids = {claim.key: name for name, claim in named if isinstance(claim, Service)}
+            self._cards = [
+                (claim, json.dumps(_model_card(name, claim, ids)).encode()) for name, claim in named
+            ]
+            self._snapshot = snapshot
+        cards = b", ".join(card for claim, card in self._cards if allows(claim))
+        return b'{"object": "list", "data": [' + cards + b"]}"
 
 
 def model(snapshot: Snapshot, name: str, claim: Claim) -> dict[str, Any]:

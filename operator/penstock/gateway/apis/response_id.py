@@ -1,8 +1,10 @@
 """Ids of stored responses, which say on which engine a response is.
 
 A response is stored by the engine that has made it, and by no other. So its id ends with a key of the
-engine's pod. Every gateway computes the keys of the pods that it knows: it finds the engine without a
-database, also after a restart. The rest of an id is random, so that nobody can guess the ids of others.
+engine's pod and of the tenant that has created it. Every gateway computes the keys of the pods that it knows
+for the tenant that asks: it finds the engine without a database, also after a restart, and another tenant
+finds none. An engine finds a response by its whole id, so nobody gains by another key in it. The rest of an
+id is random, so that nobody can guess the ids of others.
 """
 
 import secrets
@@ -17,9 +19,13 @@ MAX_PODS = 10_000
 
 
 @lru_cache(MAX_PODS)
-def pod_key(pod: str) -> str:
-    """The key of an engine's pod in ids of responses. pod: "namespace/name"."""
-    return blake2b(pod.encode(), digest_size=RESPONSE_KEY_BYTES).hexdigest()
+def pod_key(pod: str, tenant: str) -> str:
+    """The key of an engine's pod in ids of a tenant's responses.
+
+    pod: "namespace/name". tenant: its name; empty while the gateway is open.
+    """
+    text = f"{pod}\n{tenant}" if tenant else pod
+    return blake2b(text.encode(), digest_size=RESPONSE_KEY_BYTES).hexdigest()
 
 
 def key_of(response_id: str) -> str | None:
@@ -28,12 +34,12 @@ def key_of(response_id: str) -> str | None:
     return None if found is None else found["key"]
 
 
-def name_response(body: bytes, pod: str) -> bytes:
-    """Return a request's body with a new id for its response, for the engine of a pod.
+def name_response(body: bytes, pod: str, tenant: str) -> bytes:
+    """Return a request's body with a new id for its response, for the engine of a pod. tenant: see `pod_key`.
 
     vLLM takes the field `request_id` as the id, and Penstock's engine takes its key. A field of the client's
     with this name is overridden.
     """
     return add_field(
-        body, "request_id", f"resp_{secrets.token_hex(RESPONSE_ID_BYTES)}{pod_key(pod)}"
+        body, "request_id", f"resp_{secrets.token_hex(RESPONSE_ID_BYTES)}{pod_key(pod, tenant)}"
     )

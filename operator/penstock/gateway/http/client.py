@@ -208,6 +208,8 @@ class ClientResponse:
         headers = [(b"content-type", b"application/json")]
         if error.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % error.retry_after_s))
+        if error.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
         if not self.is_request_read:  # its unread rest would be taken for the next request
             self._closing = True
         await self.send(error.status, headers, error.body(self.errors), counts_for_service=False)

@@ -1,6 +1,7 @@
 """Headers that pass between clients and engines, and the path of a request to an engine."""
 
 import re
+import uuid
 from collections.abc import Iterable, MutableMapping
 from typing import Any
 
@@ -8,7 +9,7 @@ from multidict import CIMultiDict
 
 from penstock.core.routing.forwarded_client import Network, forwarded_client
 from penstock.gateway.snapshots.snapshot import Service
-from penstock_engine.contract.wire import REQUEST_ID_HEADER, TPOT_HEADER
+from penstock_engine.contract.wire import REQUEST_ID, REQUEST_ID_HEADER, TPOT_HEADER
 
 Scope = MutableMapping[str, Any]
 RawHeaders = list[tuple[bytes, bytes]]
@@ -45,6 +46,14 @@ def client_address(scope: Scope, trusted_proxies: tuple[Network, ...]) -> str:
     """The address of the client, or of the last proxy that is not trusted; empty if unknown."""
     host_port = scope.get("client")
     return forwarded_client(host_port[0] if host_port else "", scope["headers"], trusted_proxies)
+
+
+def request_id_of(scope: Scope) -> str:
+    """The client's request id if engines accept it, else a new one."""
+    header = REQUEST_ID_HEADER.encode()
+    value = next((value for name, value in scope["headers"] if name == header), b"")
+    text: str = value.decode("latin-1")
+    return text if REQUEST_ID.fullmatch(text) else uuid.uuid4().hex
 
 
 def path_with_query(scope: Scope) -> str:

@@ -38,7 +38,8 @@ from penstock.gateway.upstream.upstream import AttemptFailed, UpstreamRequest
 class Attempts:
     """The attempts of one request, and the relay of the response.
 
-    allocation: what the request holds of the gateway's limits. endpoint: the last one that was tried; None
+    allocation: what the request holds of the gateway's limits. tenant: name of the caller's; empty: none.
+    endpoint: the last one that was tried; None
     before the first attempt. relay: None before there is a response.
     """
 
@@ -48,11 +49,13 @@ class Attempts:
         client: ClientResponse,
         telemetry: RequestTelemetry,
         allocation: RequestAllocation,
+        tenant: str,
     ) -> None:
         self._state = state
         self._client = client
         self._telemetry = telemetry
         self._allocation = allocation
+        self._tenant = tenant
         self.endpoint: Endpoint | None = None
         self.relay: Relay | None = None
         self._error: UpstreamResponse | None = None
@@ -156,7 +159,9 @@ class Attempts:
         service, is_retry = telemetry.line.service, needs_budget(failures)
         outgoing = telemetry.start_attempt(outgoing, endpoint)
         if outgoing.api.stores:
-            outgoing = replace(outgoing, body=name_response(outgoing.body, endpoint.pod))
+            outgoing = replace(
+                outgoing, body=name_response(outgoing.body, endpoint.pod, self._tenant)
+            )
         with budget.hold(service) if is_retry else contextlib.nullcontext():
             try:
                 async with self._state.unanswered.watch(service, endpoint.pod):

@@ -24,6 +24,7 @@ from penstock.gateway.http.headers import (
 )
 from penstock.gateway.limits.request_allocation import RequestAllocation
 from penstock.gateway.proxy.attempts import Attempts
+from penstock.gateway.proxy.authentication import caller_of
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
 from penstock.gateway.request_lifecycle.cancellation import (
     CancelCause,
@@ -40,6 +41,7 @@ from penstock.gateway.snapshots.snapshot import Service, Snapshot
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.state.response_owners import ResponseOwner
 from penstock.gateway.stats.request_record import RequestRecord
+from penstock.gateway.tenants.authorization import ModelAccess, check_route, max_body_bytes
 from penstock.gateway.upstream.upstream import UpstreamRequest
 
 
@@ -59,10 +61,14 @@ class ProxiedRequest:
         self._api = api
         self._scope = scope
         self._client = client
+        self._caller = caller_of(scope)
         self._telemetry = RequestTelemetry(state, scope, request_id)
+        self._telemetry.note_caller(self._caller)
         address = client_address(scope, state.settings.trusted_proxies)
         self._allocation = RequestAllocation(state.limits, address)
-        self._attempts = Attempts(state, client, self._telemetry, self._allocation)
+        self._attempts = Attempts(
+            state, client, self._telemetry, self._allocation, self._caller.name
+        )
         self._record: RequestRecord | None = None
 
     async def run(self, receive: Receive) -> None:
@@ -73,11 +79,12 @@ class ProxiedRequest:
         headers = checked_headers(
             self._scope["headers"], limit_bytes=self._settings.max_header_bytes
         )
+        check_route(self._caller, self._api.path)
         body = await read_body(
             receive,
             headers.get(b"content-length", b""),
             self._allocation,
-            limit_bytes=self._settings.max_body_bytes,
+            limit_bytes=max_body_bytes(self._caller, self._settings.max_body_bytes),
             timeout_s=self._settings.request_timeout_s,
         )
         self._client.is_request_read = True
@@ -123,7 +130,12 @@ class ProxiedRequest:
             self._allocation.assign(service.key, hold.retry_after_s(service))
         else:
             self._allocation.assign(service.key)
-        find_error = partial(error_of_deletion, request=request.without_body(), headers=headers)
+        find_error = partial(
+            error_of_deletion,
+            request=request.without_body(),
+            headers=headers,
+            access=self._access,
+        )
         selector = (EndpointSelector if owner is None else partial(OwnerSelector, owner))(
             self._state, service.key, record, cancellation, key=key, attributes=request.attributes,
             tokens=request.tokens, error_of_deletion=find_error, adapter=target.adapter,
@@ -156,11 +168,15 @@ class ProxiedRequest:
         """Find the service, and the engine of it that has the response which the request continues."""
         snapshot = await first_snapshot(self._state)
         if not request.previous_response:
-            return resolve(snapshot, request, headers), None
+            return resolve(snapshot, request, headers, self._access), None
         owner = self._state.response_owners.find(
-            snapshot, request.previous_response, param="previous_response_id"
+            snapshot, request.previous_response, self._caller.name, param="previous_response_id"
         )
-        return resolve(snapshot, request, headers, owner.service), owner
+        return resolve(snapshot, request, headers, self._access, owner.service), owner
+
+    @property
+    def _access(self) -> ModelAccess:
+        return ModelAccess(self._caller.tenant, self._api.path)
 
     async def respond_to_cancellation(self, cancelled: RequestCancelled) -> None:
         """Count the cause of a cancellation, and send the client an error if it is still there."""

@@ -13,6 +13,7 @@ from penstock.gateway.selection.model_routing import RoutingTarget
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.stats.request_record import RequestRecord
 from penstock.gateway.telemetry.access_log import AccessLine
+from penstock.gateway.tenants.caller import Caller
 from penstock.gateway.upstream.upstream import UpstreamRequest
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ class RequestTelemetry:
             started_s = self.timeline.started_s
             trace = state.tracer.start(self.line, scope["headers"], started_s, state.now())
             self._trace, self.line.trace_id = trace, trace.trace_id
+
+    def note_caller(self, caller: Caller) -> None:
+        """Record who sends the request."""
+        self.line.tenant, self.line.key = caller.name, caller.key
 
     def note_target(self, target: RoutingTarget) -> None:
         """Count the request for the service that it is routed to."""
@@ -87,6 +92,8 @@ class RequestTelemetry:
         """Count an error response of the gateway itself."""
         self.line.reason, self.line.rejection = error.message, error.reason
         self._metrics.rejections.labels(self.line.service, error.reason).inc()
+        if self.line.tenant:
+            self._metrics.tenant_rejections.labels(self.line.tenant, error.reason).inc()
 
     def note_disconnect(self, phase: RequestPhase) -> None:
         """Count that the client disconnected, in which case the request has no outcome."""

@@ -8,6 +8,7 @@ from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.http.client import ClientResponse, checked_headers, read_body
 from penstock.gateway.http.headers import Scope, client_address, headers_for_engine, path_with_query
 from penstock.gateway.limits.request_allocation import RequestAllocation
+from penstock.gateway.proxy.authentication import caller_of
 from penstock.gateway.proxy.proxied_request import (
     CANCELLED_RESPONSES,
     error_of_cancellation,
@@ -23,6 +24,7 @@ from penstock.gateway.request_lifecycle.cancellation import (
 from penstock.gateway.request_lifecycle.timeline import RequestPhase
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.state.response_owners import not_found
+from penstock.gateway.tenants.authorization import check_route
 from penstock.gateway.upstream.response import ResponseTruncated, UpstreamResponse
 from penstock.gateway.upstream.upstream import AttemptFailed, UpstreamRequest
 
@@ -49,7 +51,9 @@ class StoredResponseRequest:
         self._response_id = response_id
         self._scope = scope
         self._client = client
+        self._caller = caller_of(scope)
         self._telemetry = RequestTelemetry(state, scope, request_id, route)
+        self._telemetry.note_caller(self._caller)
         address = client_address(scope, state.settings.trusted_proxies)
         self._allocation = RequestAllocation(state.limits, address)
         self._response: UpstreamResponse | None = None
@@ -61,6 +65,7 @@ class StoredResponseRequest:
         # A body has no meaning, so its type has none: some clients send one with a body of no bytes.
         headers = [each for each in self._scope["headers"] if each[0] != b"content-type"]
         named = checked_headers(headers, limit_bytes=settings.max_header_bytes)
+        check_route(self._caller, RESPONSES.path)
         await self._drop_body(receive, named)
         self._client.is_request_read = True
         self._telemetry.timeline.enter(RequestPhase.ROUTE)
@@ -88,7 +93,7 @@ class StoredResponseRequest:
         """Send the request to the engine that has the response. Raises RequestError, AttemptFailed."""
         state, line = self._state, self._telemetry.line
         snapshot = await first_snapshot(state)
-        owner = state.response_owners.find(snapshot, self._response_id)
+        owner = state.response_owners.find(snapshot, self._response_id, self._caller.name)
         service = snapshot.get(owner.service)
         if service is None:
             raise not_found(self._response_id)

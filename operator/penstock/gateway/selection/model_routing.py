@@ -3,6 +3,7 @@
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.route import ADAPTER, Backend, Mirror, RouteRule, first_match
@@ -11,7 +12,15 @@ from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.http.headers import header_text
 from penstock.gateway.snapshots.adapter import Adapter
-from penstock.gateway.snapshots.snapshot import Claim, Route, Service, Snapshot, Unknown
+from penstock.gateway.snapshots.snapshot import (
+    MAX_LISTED_NAMES,
+    Claim,
+    Route,
+    Service,
+    Snapshot,
+    Unknown,
+)
+from penstock.gateway.tenants.authorization import ModelAccess
 
 # Most model names of objects with the requested name that an error proposes.
 MAX_NAMES = 5
@@ -46,14 +55,16 @@ def resolve(
     snapshot: Snapshot,
     request: InferenceRequest,
     headers: Mapping[bytes, bytes],
+    access: ModelAccess,
     owner: str = "",
 ) -> RoutingTarget:
     """Find the service for a request. Raises RequestError.
 
-    headers: by name in lower case. owner: the only service, "namespace/name", that can answer, as it has the
-    response that the request continues; empty: any can.
+    headers: by name in lower case. access: what the caller may use: of a ModelRoute, only the name of the
+    route counts, and its backends need no further right. owner: the only service, "namespace/name", that can
+    answer, as it has the response that the request continues; empty: any can.
     """
-    match claim_of(snapshot, request.model):
+    match claim_of(snapshot, request.model, access):
         case Service() as service:
             target = RoutingTarget(service, rollout_mirror=_sample_rollout_mirror(service))
         case Adapter() as adapter:
@@ -70,7 +81,10 @@ def resolve(
 
 
 def error_of_deletion(
-    snapshot: Snapshot, request: InferenceRequest, headers: Mapping[bytes, bytes]
+    snapshot: Snapshot,
+    request: InferenceRequest,
+    headers: Mapping[bytes, bytes],
+    access: ModelAccess,
 ) -> RequestError:
     """Return the error for a request whose service or adapter was deleted before an engine answered.
 
@@ -78,7 +92,7 @@ def error_of_deletion(
     the client has to send the request again: what it holds and counts for is the deleted one's.
     """
     try:
-        resolve(snapshot, request, headers)
+        resolve(snapshot, request, headers, access)
     except RequestError as error:
         error.ending = Ending.REFUSED  # a deletion is no lack of engines
         return error
@@ -95,14 +109,14 @@ def error_of_deletion(
     )
 
 
-def claim_of(snapshot: Snapshot, model: str) -> Claim:
-    """Find what answers to a model name. Raises RequestError."""
-    match snapshot.resolve(model):
-        case Unknown():
-            message = f"the model `{model[:200]}` does not exist{_other_names(snapshot, model)}"
-            raise RequestError(404, message, param="model", code="model_not_found")
-        case claim:
-            return claim
+def claim_of(snapshot: Snapshot, model: str, access: ModelAccess) -> Claim:
+    """Find what answers to a model name. Raises RequestError, the same for a name that access denies."""
+    claim = snapshot.resolve(model)
+    if isinstance(claim, Unknown) or not access.allows(claim):
+        hint = _other_names(snapshot, model, access)
+        message = f"the model `{model[:200]}` does not exist{hint}"
+        raise RequestError(404, message, param="model", code="model_not_found")
+    return claim
 
 
 def check_available(service: Service) -> None:
@@ -125,13 +139,20 @@ def check_available(service: Service) -> None:
         raise RequestError(503, message, code="scaled_to_zero", retry_after_s=RETRY_AFTER_S)
 
 
-def _other_names(snapshot: Snapshot, name: str) -> str:
-    """Hint with the model names of the objects that have this name, else of all; empty if there are none."""
-    names = sorted({each.served_name for each in snapshot.find_by_object_name(name)})[:MAX_NAMES]
+def _other_names(snapshot: Snapshot, name: str, access: ModelAccess) -> str:
+    """Hint with the model names of the objects that have this name, else of all; empty if there are none.
+
+    It has no name that access denies.
+    """
+    named = (each for each in snapshot.find_by_object_name(name) if access.allows(each))
+    names = sorted({each.served_name for each in named})[:MAX_NAMES]
     if names:
         return f": the model name of the object `{name}` is {' or '.join(names)}"
-    listed = snapshot.first_names
-    num_more = len(snapshot.models()) - len(listed)
+    listed, num_models = snapshot.first_names, len(snapshot.models())
+    if access.tenant is not None:
+        allowed = [other for other, claim in snapshot.models() if access.allows(claim)]
+        listed, num_models = tuple(nsmallest(MAX_LISTED_NAMES, allowed)), len(allowed)
+    num_more = num_models - len(listed)
     more = f" and {num_more} more" if num_more else ""
     return f": there are {', '.join(listed)}{more}" if listed else ""
 

@@ -23,6 +23,8 @@ from penstock.gateway.state.response_owners import ResponseOwners
 from penstock.gateway.state.wake_calls import WakeCalls
 from penstock.gateway.stats.registry import StatsRegistry
 from penstock.gateway.telemetry.metrics import Metrics
+from penstock.gateway.tenants.authenticator import Authenticator
+from penstock.gateway.tenants.tenant_set import TenantSet
 from penstock.gateway.upstream.unanswered import UnansweredAttempts
 from penstock.gateway.upstream.upstream import Upstream
 from penstock.observability.metrics.gateway import ENDPOINT_STATE
@@ -51,6 +53,7 @@ class GatewayState:
     wake_calls: WakeCalls = field(default_factory=WakeCalls)
     unanswered: UnansweredAttempts = field(default_factory=UnansweredAttempts)
     response_owners: ResponseOwners = field(default_factory=ResponseOwners)
+    authenticator: Authenticator = field(init=False)
     endpoints: EndpointStates = field(init=False)
     stats: StatsRegistry = field(init=False)
     admission_queues: AdmissionQueues = field(init=False)
@@ -64,6 +67,8 @@ class GatewayState:
     def __post_init__(self) -> None:
         self.endpoints = EndpointStates(self._note_ejection)
         settings = self.settings
+        self.authenticator = Authenticator(require_tenants=settings.require_tenants)
+        self.authenticator.tenants.listeners.append(self._note_tenants)
         self.limits = RequestLimits(settings.max_connections, settings.max_held_body_bytes)
         self.mirror = RequestMirror(self.settings, self.metrics, self.now)
         self.stats = StatsRegistry(self.now)
@@ -121,6 +126,10 @@ class GatewayState:
     def _note_adapter_load(self, adapter: Adapter, took_s: float, is_failed: bool) -> None:
         self.stats.adapters.get(adapter).count_load(took_s, is_failed=is_failed)
         self.metrics.adapters.count_load(adapter, took_s, is_failed=is_failed)
+
+    def _note_tenants(self, tenants: TenantSet) -> None:
+        self.metrics.open.set(self.authenticator.is_open)
+        self.metrics.remove_stale_tenants(tenants.by_name)
 
     def _note_ejection(self, pod: str) -> None:
         services = self.snapshots.current.services

@@ -28,27 +28,30 @@ class ResponseOwner:
 
 
 class ResponseOwners:
-    """The pods of a snapshot by their keys, which are computed with the first use of each snapshot."""
+    """The pods of a snapshot by their keys, which are computed with a tenant's first use of the snapshot."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
-        self._by_key: dict[str, tuple[str, str]] = {}
+        self._by_tenant: dict[str, dict[str, tuple[str, str]]] = {}
 
     def find(
-        self, snapshot: Snapshot, response_id: str, *, param: str = "response_id"
+        self, snapshot: Snapshot, response_id: str, tenant: str, *, param: str = "response_id"
     ) -> ResponseOwner:
-        """Return the owner of a response. Raises RequestError if no pod has the id's key.
+        """Return the owner of a response. Raises RequestError if no pod has the id's key for this tenant.
 
-        param: the name under which the client has sent the id.
+        tenant: name of the one that asks; empty while the gateway is open. param: the name under which the
+        client has sent the id.
         """
         if snapshot is not self._snapshot:
-            self._snapshot = snapshot
-            self._by_key = {
-                pod_key(pod): (service.key, pod)
+            self._snapshot, self._by_tenant = snapshot, {}
+        by_key = self._by_tenant.get(tenant)
+        if by_key is None:
+            by_key = self._by_tenant[tenant] = {
+                pod_key(pod, tenant): (service.key, pod)
                 for service in snapshot.services
                 for pod in {*service.sides, *(endpoint.pod for endpoint in service.endpoints)}
             }
-        found = self._by_key.get(key_of(response_id) or "")
+        found = by_key.get(key_of(response_id) or "")
         if found is None:
             raise not_found(response_id, param)
         return ResponseOwner(*found, response_id)

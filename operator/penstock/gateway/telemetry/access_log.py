@@ -17,6 +17,9 @@ class AccessLine:
     request_id: str
     route: str  # path of the API
     method: str = "POST"
+    # Name of the tenant, empty while the gateway is open, and id of the API key, empty without one
+    tenant: str = ""
+    key: str = ""
     # service, model_route: "namespace/name"
     service: str = ""
     model_route: str = ""
@@ -51,6 +54,8 @@ class AccessLine:
                 trace_id=self.trace_id or None,
                 method=self.method,
                 route=self.route,
+                tenant=self.tenant or None,
+                key=self.key or None,
                 service=self.service or None,
                 model_route=self.model_route or None,
                 adapter=self.adapter or None,

@@ -30,6 +30,8 @@ class Metrics(ProcessMetrics):
         self.responses = made.counter(specs.RESPONSES)
         self.model_route_requests = made.counter(specs.MODEL_ROUTE_REQUESTS)
         self.rejections = made.counter(specs.REJECTIONS)
+        self.tenant_rejections = made.counter(specs.TENANT_REJECTIONS)
+        self.open = made.gauge(specs.OPEN)
         self.in_flight = made.gauge(specs.IN_FLIGHT)
         self.waiting = made.gauge(specs.WAITING)
         self.wait_s = made.histogram(specs.WAIT_S)
@@ -90,6 +92,10 @@ class Metrics(ProcessMetrics):
             self._phase_s.labels(service, phase.value).observe(seconds, trace_labels)
         total_s = intervals[-1].end_s - intervals[0].start_s
         self._request_s.labels(service).observe(total_s, trace_labels)
+
+    def remove_stale_tenants(self, tenants: Collection[str]) -> None:
+        """Remove the series of all other tenants. tenants: names of those that exist."""
+        self.metric_set.remove_others(specs.TENANT.name, tenants)
 
     def remove_stale_series(
         self,

@@ -143,6 +143,8 @@ class RequestTrace:
             "gen_ai.request.id": line.request_id,
             "gen_ai.usage.prompt_tokens": None if usage is None else usage.prompt_tokens,
             "gen_ai.usage.completion_tokens": None if usage is None else usage.output_tokens,
+            "penstock.tenant": line.tenant or None,
+            "penstock.key": line.key or None,
             "penstock.service": line.service or None,
             "penstock.model_route": line.model_route or None,
             "penstock.adapter": line.adapter or None,

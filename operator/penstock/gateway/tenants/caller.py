@@ -10,11 +10,13 @@ class Caller:
     """Who sends a request.
 
     tenant: None while the gateway is open, as the cluster has no Tenant. identity: name of the tenant's
-    identity that the client proved. is_batch: whether the request is a line of a batch.
+    identity that the client proved. key: id of the API key that it sent; empty if it proved another identity.
+    is_batch: whether the request is a line of a batch.
     """
 
     tenant: Tenant | None = None
     identity: str = ""
+    key: str = ""
     is_batch: bool = False
 
     @property

@@ -21,7 +21,12 @@ from penstock.observability.metrics.specs import (
 PHASE_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 40, 160)
 
 WATCHED = Label("resource", ("inferenceservices", "loraadapters", "modelroutes", "pods"))
-ROUTE = Label("route", (*(api.path for api in APIS), *STORED_RESPONSE_ROUTES))
+# Routes of lists of models, and all paths that are no route: of both only refused requests are counted.
+MODEL_LIST_ROUTES = ("/v1/models", "/v1/models/{name:path}")
+OTHER_ROUTE = "other"
+ROUTE = Label(
+    "route", (*(api.path for api in APIS), *STORED_RESPONSE_ROUTES, *MODEL_LIST_ROUTES, OTHER_ROUTE)
+)
 CODE = Label(
     "code", "HTTP statuses that the gateway sends or passes on; 499 if the client disconnected"
 )
@@ -29,13 +34,16 @@ CAUSE = Label("cause", ("client", "route_timeout", "shutdown", "timeout", "upstr
 REJECTION = Label(
     "reason",
     (
-        "adapter_load_failed", "connections", "engines_failed", "internal", "invalid_request", "memory",
+        "adapter_load_failed", "connections", "credentials_differ", "credentials_expired",
+        "credentials_invalid", "credentials_missing", "engines_failed", "internal", "invalid_request",
+        "memory",
         "model_moved", "model_not_found", "no_endpoint", "no_route", "not_synced", "queue_full",
-        "response_not_found", "route_broken", "route_timeout", "scaled_to_zero", "service_missing",
-        "shutdown", "stalled",
-        "timeout", "too_large",
+        "response_not_found", "route_broken", "route_not_allowed", "route_timeout", "scaled_to_zero",
+        "service_missing", "shutdown", "stalled",
+        "tenant_suspended", "timeout", "too_large",
     ),
 )  # fmt: skip
+TENANT = Label("tenant", "names of the Tenants that exist")
 RETRY_REASON = Label(
     "reason", tuple(each.value for each in Ending if CHARGES[each].retry != "Never")
 )
@@ -76,6 +84,16 @@ REJECTIONS = service_counter(
     "penstock_gateway_rejections_total",
     "Requests that the gateway answered with an error of its own.",
     REJECTION,
+)
+TENANT_REJECTIONS = counter(
+    "penstock_gateway_tenant_rejections_total",
+    "Requests of tenants that the gateway answered with an error of its own.",
+    TENANT,
+    REJECTION,
+)
+OPEN = gauge(
+    "penstock_gateway_open",
+    "1 while anybody may use the gateway, as the cluster has no Tenant.",
 )
 RETRIES = service_counter(
     "penstock_gateway_retries_total", "Retries, by the failure of the attempt before.", RETRY_REASON
@@ -236,7 +254,8 @@ DRAINING = gauge(
 )
 
 METRICS: tuple[MetricSpec, ...] = (
-    BUILD_INFO, REQUESTS, RESPONSES, MODEL_ROUTE_REQUESTS, REJECTIONS, RETRIES, STREAMS_CUT,
+    BUILD_INFO, REQUESTS, RESPONSES, MODEL_ROUTE_REQUESTS, REJECTIONS, TENANT_REJECTIONS, OPEN, RETRIES,
+    STREAMS_CUT,
     DISCONNECTS, TOKENS_TOTAL, OBJECTIVE_REQUESTS, OBJECTIVE_MISSES, IN_FLIGHT, WAITING, WAIT_S,
     FIRST_BYTE_S, PHASE_S, REQUEST_S, TPOT_S, ADAPTER_REQUESTS, ADAPTER_MISSES, ADAPTER_LOADS,
     ADAPTER_LOAD_FAILURES, ADAPTER_WAITING, ADAPTER_LOAD_S, MIRRORED_REQUESTS, MIRRORED_FIRST_BYTE_S,

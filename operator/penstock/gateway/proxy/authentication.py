@@ -1,0 +1,62 @@
+"""Lets requests of tenants in: the first application that a request meets, whatever its path."""
+
+from typing import cast
+
+from starlette.applications import Starlette
+from starlette.routing import Match, Route
+from starlette.types import Receive, Scope, Send
+
+from penstock.core.routing.apis import error_form
+from penstock.gateway.apis.errors import RequestError
+from penstock.gateway.http.client import ClientResponse
+from penstock.gateway.http.headers import client_address, request_id_of
+from penstock.gateway.proxy.request_telemetry import RequestTelemetry
+from penstock.gateway.state.gateway_state import GatewayState
+from penstock.gateway.tenants.caller import Caller
+from penstock.observability.metrics.gateway import OTHER_ROUTE
+
+# Where routes find the caller in the ASGI scope.
+CALLER = "penstock.caller"
+
+
+def caller_of(scope: Scope) -> Caller:
+    """The caller of a request that was let in."""
+    return cast(Caller, scope[CALLER])
+
+
+class Authentication:
+    """The ASGI application of the gateway: refuses a request, or passes it on with its caller."""
+
+    def __init__(self, state: GatewayState, app: Starlette) -> None:
+        self._state = state
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = self._state
+        client = client_address(scope, state.settings.trusted_proxies)
+        peer = scope["client"][0] if scope.get("client") else ""
+        try:
+            scope[CALLER] = await state.authenticator.authenticate(scope["headers"], peer, client)
+        except RequestError as error:
+            await self._refuse(scope, send, error)
+            return
+        await self._app(scope, receive, send)
+
+    async def _refuse(self, scope: Scope, send: Send, error: RequestError) -> None:
+        """Send an error, and count and log it. The body of the request is not read."""
+        request_id = request_id_of(scope)
+        telemetry = RequestTelemetry(self._state, scope, request_id, self._route(scope))
+        closing = self._state.is_draining
+        client = ClientResponse(send, request_id, closing=closing, errors=error_form(scope["path"]))
+        telemetry.note_rejection(error)
+        try:
+            await client.send_error(error)
+        finally:
+            telemetry.close(client, None, is_cut=False)
+
+    def _route(self, scope: Scope) -> str:
+        """The path of the route that a request is for, with the names of parameters."""
+        for route in self._app.routes:
+            if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+                return route.path
+        return OTHER_ROUTE

@@ -1,0 +1,83 @@
+"""Finds the caller of a request by what the request proves. Without a proof nobody is let in."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from penstock.clients.machine.clock import unix_time
+from penstock.core.tenants.api_key import NO_KEY, PREFIX, parse_api_key
+from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
+from penstock.gateway.tenants.api_key_index import ApiKeyIndex, IndexedKey
+from penstock.gateway.tenants.caller import ANYONE, Caller
+from penstock.gateway.tenants.credentials import read_credential
+from penstock.gateway.tenants.tenant_registry import TenantRegistry
+from penstock.gateway.tenants.tenant_set import TenantSet
+
+logger = logging.getLogger(__name__)
+
+# OpenAI's code, whatever a request lacks: the reason is for metrics and logs alone.
+ERROR_CODE = "invalid_api_key"
+HEADERS = "`Authorization: Bearer KEY` or `x-api-key: KEY`"
+MISSING = f"this gateway has tenants: send an API key of one, as the header {HEADERS}"
+INVALID = (
+    "the API key or the token is not valid: it is wrong, has expired or was revoked; send one that a tenant "
+    f"has, as the header {HEADERS}"
+)
+
+
+class Authenticator:
+    """Decides who sends a request. require_tenants: whether nobody is let in while there is none."""
+
+    def __init__(
+        self, *, require_tenants: bool = False, unix_now: Callable[[], float] = unix_time
+    ) -> None:
+        self.tenants = TenantRegistry()
+        self.keys = ApiKeyIndex()
+        self._require_tenants = require_tenants
+        self._unix_now = unix_now
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody is let in, as the cluster has no Tenant."""
+        tenants = self.tenants.current
+        return tenants is not None and not tenants.tenants and not self._require_tenants
+
+    async def authenticate(
+        self, headers: Sequence[tuple[bytes, bytes]], peer: str, client: str
+    ) -> Caller:
+        """Find the caller of a request. Raises RequestError.
+
+        headers: as they came, with names in lower case. peer: address of the other end of the connection.
+        client: address of the client, which the peer may only be a proxy of; empty if unknown.
+        """
+        tenants = self.tenants.current
+        if tenants is None:
+            message = "the tenants are not known yet"
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")
+        if self.is_open:
+            return ANYONE
+        credential = read_credential(headers)
+        if credential is None:
+            raise RequestError(401, MISSING, code=ERROR_CODE, reason="credentials_missing")
+        if credential.startswith(PREFIX):
+            return self._find_by_key(credential, tenants)
+        raise RequestError(401, INVALID, code=ERROR_CODE, reason="credentials_invalid")
+
+    def _find_by_key(self, credential: str, tenants: TenantSet) -> Caller:
+        """The caller that has an API key. All refusals compare one hash and say the same."""
+        index = self.keys.current
+        if index is None:
+            message = "the API keys are not known yet"
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")
+        key = parse_api_key(credential)
+        found = UNKNOWN_KEY if key is None else index.get(key.id, UNKNOWN_KEY)
+        is_right = found.hash.matches("" if key is None else key.secret)
+        owner = tenants.by_secret.get(found.secret)
+        if key is None or not is_right or owner is None:
+            raise RequestError(401, INVALID, code=ERROR_CODE, reason="credentials_invalid")
+        if found.hash.expires_s <= self._unix_now():
+            raise RequestError(401, INVALID, code=ERROR_CODE, reason="credentials_expired")
+        tenant, identity = owner
+        return Caller(tenant, identity, key.id)
+
+
+UNKNOWN_KEY = IndexedKey(NO_KEY, "")
