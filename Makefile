@@ -126,7 +126,7 @@ install: .venv/.installed
 requirements:           ## re-resolve the pinned, hashed requirement files after editing pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --custom-compile-command "make requirements" --quiet -o requirements/all.txt
-	$(BIN)/uv pip compile pyproject.toml --extra operator --extra gateway --constraint requirements/all.txt --universal \
+	$(BIN)/uv pip compile pyproject.toml --extra operator --extra gateway --extra batch --constraint requirements/all.txt --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	  --custom-compile-command "make requirements" --quiet -o requirements/control-plane.txt
 	$(BIN)/uv pip compile pyproject.toml --extra engine --constraint requirements/all.txt --universal \
