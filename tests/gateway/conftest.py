@@ -31,6 +31,7 @@ from penstock.gateway.server import run
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.snapshot import Service, Snapshot
 from penstock.gateway.snapshots.store import SnapshotStore
+from penstock.gateway.tenants.token_reviews import Review, no_review
 from penstock.gateway.upstream.upstream import Upstream
 
 WHOLE = b'{"choices": [{"text": "all of it"}]}'
@@ -399,6 +400,7 @@ async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awai
     """`await start_gateway(engine, …, setting=…)`; engines of one service called chat.
 
     now: its clock. tls: a folder of `loopback_certificate`, with which it and its client then use TLS.
+    review: answers its TokenReviews.
     """
     async with contextlib.AsyncExitStack() as stack:
 
@@ -408,6 +410,7 @@ async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awai
             now: Callable[[], float] = monotonic,
             tracer: Any = None,
             tls: Path | None = None,
+            review: Review = no_review,
             **settings: Any,
         ) -> Front:
             chosen = GatewaySettings(
@@ -419,7 +422,7 @@ async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awai
             )
             snapshots = SnapshotStore()
             upstream = await stack.enter_async_context(Upstream(chosen))
-            gateway = Gateway(snapshots, upstream, chosen, now, tracer)
+            gateway = Gateway(snapshots, upstream, chosen, now, tracer, review)
             gateway.state.authenticator.tenants.publish(())
             certificate = None if tls is None else ServedCertificate(tls / CERTIFICATE, tls / KEY)
             servers, stop = gateway.http_servers(certificate), asyncio.Event()

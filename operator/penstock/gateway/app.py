@@ -34,6 +34,7 @@ from penstock.gateway.snapshots.store import SnapshotStore
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.tenants.authorization import ModelAccess
+from penstock.gateway.tenants.token_reviews import Review, no_review
 from penstock.gateway.upstream.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Gateway:
     """A gateway without its sockets: the applications and their state.
 
     app: for clients. management_app: for probes, metrics and the operator. now: the monotonic clock.
-    tracer: None if traces are not exported.
+    tracer: None if traces are not exported. review: sends TokenReviews.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Gateway:
         settings: GatewaySettings,
         now: Callable[[], float] = monotonic,
         tracer: "RequestTracer | None" = None,
+        review: Review = no_review,
     ) -> None:
         self.state = GatewayState(
             snapshots=snapshots,
@@ -68,6 +70,7 @@ class Gateway:
             retry_budget=RetryBudget(settings.retry_budget_fraction, settings.min_retries),
             now=now,
             tracer=tracer,
+            review=review,
         )
         self._model_list = ModelList()
         routes = Starlette(

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.clients.kubernetes.client import connect
+from penstock.clients.kubernetes.resources import TOKEN_REVIEWS
 from penstock.errors import CertificateError
 from penstock.gateway.app import Gateway
 from penstock.gateway.http.certificate import ServedCertificate
@@ -51,7 +53,8 @@ async def serve(settings: GatewaySettings) -> None:
         asyncio.TaskGroup() as group,
     ):
         tracer = _tracer()
-        gateway = Gateway(snapshots, upstream, settings, tracer=tracer)
+        review = partial(kube.create, TOKEN_REVIEWS, None)
+        gateway = Gateway(snapshots, upstream, settings, tracer=tracer, review=review)
         metrics = gateway.state.metrics
         gateway.state.authenticator.tenants.publish(())
         metrics.observe_credentials(kube.configuration)
@@ -95,6 +98,7 @@ async def run(gateway: Gateway, stop: asyncio.Event, servers: HttpServers | None
             for task in background:
                 task.cancel()
     finally:
+        gateway.state.authenticator.tokens.close()
         await gateway.state.mirror.close()
         await gateway.state.adapters.close()
 

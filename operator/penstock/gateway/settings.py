@@ -22,6 +22,8 @@ class GatewaySettings:
 
     # Whether nobody may use the gateway while the cluster has no Tenant. Otherwise everybody may.
     require_tenants: bool = False
+    # Audience that tokens of ServiceAccounts must be for.
+    service_account_audience: str = "penstock-gateway"
     # The namespace whose Secrets have the hashes of API keys.
     keys_namespace: str = KEYS_NAMESPACE
 

@@ -6,7 +6,6 @@ import json
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -23,7 +22,6 @@ from penstock.gateway.tenants.issuer_documents import (
     IssuerUnavailable,
     fetch_keys,
     is_allowed_url,
-    issuer_session,
 )
 from penstock.gateway.tenants.issuer_keys import (
     MAX_AGE_S,
@@ -42,21 +40,13 @@ async def issuer() -> AsyncIterator[OidcIssuer]:
 
 
 @pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with issuer_session() as made:
-        yield made
-
-
-@pytest.fixture
 def clocks() -> Clocks:
     return Clocks()
 
 
 @pytest.fixture
-async def tokens(
-    issuer: OidcIssuer, clocks: Clocks, session: aiohttp.ClientSession
-) -> AsyncIterator[BearerTokens]:
-    made = make_tokens(partial(fetch_keys, session), clocks)
+async def tokens(issuer: OidcIssuer, clocks: Clocks) -> AsyncIterator[BearerTokens]:
+    made = make_tokens(fetch_keys, clocks)
     made.replace([tenant("search", issuer.url)])
     yield made
     made.close()
@@ -161,12 +151,12 @@ async def test_a_slow_issuer_delays_nobody_of_another_one(
 
 
 async def test_without_a_first_fetch_tokens_are_a_503_with_retry_after(
-    issuer: OidcIssuer, clocks: Clocks, session: aiohttp.ClientSession,
+    issuer: OidcIssuer, clocks: Clocks,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     caplog.set_level(logging.INFO)
     issuer.respond = error_500
-    tokens = make_tokens(partial(fetch_keys, session), clocks)
+    tokens = make_tokens(fetch_keys, clocks)
     tokens.replace([tenant("search", issuer.url)])
     token = issuer.token(**GROUP)
     with pytest.raises(RequestError) as error:
@@ -220,23 +210,19 @@ def says(content: object) -> Answer:
         (says({"issuer": "https://other.example", "jwks_uri": "x"}), "of another issuer"),
     ],
 )
-async def test_documents_that_are_not_used(
-    issuer: OidcIssuer, session: aiohttp.ClientSession, answer: Answer, reason: str
-) -> None:
+async def test_documents_that_are_not_used(issuer: OidcIssuer, answer: Answer, reason: str) -> None:
     issuer.respond = answer
     with pytest.raises(IssuerUnavailable, match=reason):
-        await fetch_keys(session, issuer.url, "")
+        await fetch_keys(issuer.url, "")
 
 
 @pytest.mark.parametrize("uri", ["http://192.0.2.1/keys", "file:///etc/passwd", "//x/keys", "keys"])
-async def test_keys_are_fetched_by_https_alone(
-    issuer: OidcIssuer, session: aiohttp.ClientSession, uri: str
-) -> None:
+async def test_keys_are_fetched_by_https_alone(issuer: OidcIssuer, uri: str) -> None:
     issuer.respond = says({"issuer": issuer.url, "jwks_uri": uri})
     with pytest.raises(IssuerUnavailable, match="no https URL"):
-        await fetch_keys(session, issuer.url, "")
+        await fetch_keys(issuer.url, "")
     with pytest.raises(IssuerUnavailable, match="no https URL"):
-        await fetch_keys(session, issuer.url, uri)
+        await fetch_keys(issuer.url, uri)
     assert issuer.requests == ["/.well-known/openid-configuration"]
 
 
@@ -262,26 +248,27 @@ def test_allowed_urls(url: str, is_allowed: bool) -> None:
     assert is_allowed_url(url) is is_allowed
 
 
-async def test_an_issuer_of_https_does_not_lead_to_this_machine(
-    issuer: OidcIssuer, tmp_path: Path
+async def test_an_issuer_of_https_does_not_lead_to_http(
+    issuer: OidcIssuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context, authority = loopback_certificate(tmp_path)
-    trusting = ssl.create_default_context(cafile=authority)
     app = web.Application()
     app.router.add_get("/{path:.*}", issuer.answer)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
     plain, issuer.url = issuer.url, f"https://localhost:{runner.addresses[0][1]}"
-    connector = aiohttp.TCPConnector(ssl=trusting)
     try:
-        async with aiohttp.ClientSession(connector=connector) as session:
-            assert list(await fetch_keys(session, issuer.url, "")) == ["one"]
-            issuer.respond = says({"issuer": issuer.url, "jwks_uri": f"{plain}/keys"})
-            with pytest.raises(IssuerUnavailable, match="no https URL"):
-                await fetch_keys(session, issuer.url, "")
-        async with issuer_session() as session:
-            with pytest.raises(IssuerUnavailable, match="Certificate"):
-                await fetch_keys(session, issuer.url, "")
+        with pytest.raises(IssuerUnavailable, match="Certificate"):
+            await fetch_keys(issuer.url, "")
+        new_session, trusting = aiohttp.ClientSession, ssl.create_default_context(cafile=authority)
+        monkeypatch.setattr(
+            aiohttp, "ClientSession",
+            lambda: new_session(connector=aiohttp.TCPConnector(ssl=trusting)),
+        )  # fmt: skip
+        assert list(await fetch_keys(issuer.url, "")) == ["one"]
+        issuer.respond = says({"issuer": issuer.url, "jwks_uri": f"{plain}/keys"})
+        with pytest.raises(IssuerUnavailable, match="no https URL"):
+            await fetch_keys(issuer.url, "")
     finally:
         await runner.cleanup()

@@ -3,7 +3,6 @@
 import hmac
 import time
 from collections.abc import AsyncIterator, Mapping
-from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from tests.gateway.tenants.verifier import CLIENT, FOUND, GROUP, Clocks, make_to
 from tests.support.oidc_issuer import AUDIENCE, OidcIssuer, rsa_key, running_issuer, sign, unsigned
 
 from penstock.gateway.tenants.bearer_tokens import BearerTokens
-from penstock.gateway.tenants.issuer_documents import fetch_keys, issuer_session
+from penstock.gateway.tenants.issuer_documents import fetch_keys
 from penstock.gateway.tenants.proven_identity import ProvenIdentity, TokenRefusal
 from penstock.gateway.tenants.signing_keys import SigningKey
 
@@ -34,11 +33,10 @@ def clocks() -> Clocks:
 
 @pytest.fixture
 async def tokens(issuer: OidcIssuer, clocks: Clocks) -> AsyncIterator[BearerTokens]:
-    async with issuer_session() as session:
-        made = make_tokens(partial(fetch_keys, session), clocks)
-        made.replace([tenant("search", issuer.url)])
-        yield made
-        made.close()
+    made = make_tokens(fetch_keys, clocks)
+    made.replace([tenant("search", issuer.url)])
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize(

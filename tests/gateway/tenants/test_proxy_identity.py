@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from penstock.core.tenants.tenant import Header
+from penstock.core.tenants.tenant import Header, Tenant
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.tenants.proven_identity import ProvenIdentity
 from penstock.gateway.tenants.proxy_identity import ProxyIdentities
@@ -18,9 +18,12 @@ def identities() -> ProxyIdentities:
     made = ProxyIdentities((ipaddress.ip_network("10.0.0.0/24"),))
     made.replace(
         [
-            ("old", Header("proxy", "x-team", "search")),
-            ("young", Header("proxy", "x-user", "jürgen")),
-            ("young", Header("taken", "x-team", "search")),
+            Tenant("old", 1, (Header("proxy", "x-team", "search"),)),
+            Tenant(
+                "young",
+                1,
+                (Header("proxy", "x-user", "jürgen"), Header("taken", "x-team", "search")),
+            ),
         ]
     )
     return made
@@ -62,6 +65,6 @@ def test_a_header_that_is_there_twice_is_refused(identities: ProxyIdentities) ->
 
 def test_without_trusted_proxies_no_header_proves_anything() -> None:
     identities = ProxyIdentities(())
-    identities.replace([("old", Header("proxy", "x-team", "search"))])
+    identities.replace([Tenant("old", 1, (Header("proxy", "x-team", "search"),))])
     assert identities.find("127.0.0.1", [(b"x-team", b"search")]) is None
     assert identities.headers == {b"x-team"}

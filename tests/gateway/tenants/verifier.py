@@ -32,11 +32,11 @@ def make_tokens(fetch: FetchKeys, clocks: Clocks) -> BearerTokens:
         raise AssertionError("no token is of a ServiceAccount")
 
     return BearerTokens(
-        fetch,
         no_review,
         audience="penstock-gateway",
         now=clocks.now,
-        unix_time=clocks.unix_time,
+        unix_now=clocks.unix_time,
+        fetch=fetch,
     )
 
 

@@ -62,11 +62,16 @@ def path_with_query(scope: Scope) -> str:
     return f"{path}?{query.decode('latin-1')}" if query else path
 
 
-def headers_for_engine(scope: Scope, request_id: str, service: Service) -> CIMultiDict[str]:
-    """The client's headers, repeated ones included, and those that the gateway sets itself."""
+def headers_for_engine(
+    scope: Scope, request_id: str, service: Service, identity_headers: frozenset[bytes]
+) -> CIMultiDict[str]:
+    """The client's headers, repeated ones included, and those that the gateway sets itself.
+
+    identity_headers: those that may prove a tenant's identity, which are left out.
+    """
     headers = CIMultiDict(
         (name.decode("latin-1"), header_text(value))
-        for name, value in filter_headers(scope["headers"], NOT_FOR_ENGINES)
+        for name, value in filter_headers(scope["headers"], NOT_FOR_ENGINES | identity_headers)
     )
     headers[REQUEST_ID_HEADER] = request_id
     headers["Content-Type"] = (

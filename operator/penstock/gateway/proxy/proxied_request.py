@@ -158,7 +158,12 @@ class ProxiedRequest:
 
     def _outgoing(self, request: InferenceRequest, service: Service) -> UpstreamRequest:
         """Build the request that an engine of the service gets."""
-        headers = headers_for_engine(self._scope, self._telemetry.line.request_id, service)
+        headers = headers_for_engine(
+            self._scope,
+            self._telemetry.line.request_id,
+            service,
+            self._state.authenticator.proxies.headers,
+        )
         path = path_with_query(self._scope)
         return UpstreamRequest(self._api, path, headers, request.body, is_stream=request.is_stream)
 

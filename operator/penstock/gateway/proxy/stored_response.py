@@ -102,7 +102,9 @@ class StoredResponseRequest:
         endpoint = owner.endpoint(service)
         self._telemetry.note_endpoint(endpoint, None)
         self._client.revision = endpoint.revision
-        headers = headers_for_engine(self._scope, line.request_id, service)
+        headers = headers_for_engine(
+            self._scope, line.request_id, service, state.authenticator.proxies.headers
+        )
         outgoing = UpstreamRequest(
             RESPONSES, path_with_query(self._scope), headers, b"",
             is_stream=False, method=self._scope["method"],

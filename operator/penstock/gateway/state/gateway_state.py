@@ -24,7 +24,9 @@ from penstock.gateway.state.wake_calls import WakeCalls
 from penstock.gateway.stats.registry import StatsRegistry
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.tenants.authenticator import Authenticator
+from penstock.gateway.tenants.bearer_tokens import BearerTokens
 from penstock.gateway.tenants.tenant_set import TenantSet
+from penstock.gateway.tenants.token_reviews import Review, no_review
 from penstock.gateway.upstream.unanswered import UnansweredAttempts
 from penstock.gateway.upstream.upstream import Upstream
 from penstock.observability.metrics.gateway import ENDPOINT_STATE
@@ -46,6 +48,7 @@ class GatewayState:
     retry_budget: RetryBudget
     now: Callable[[], float]  # the monotonic clock
     tracer: "RequestTracer | None" = None  # set if traces are exported
+    review: Review = no_review  # of ServiceAccount tokens
     cancel_scopes: set[CancellationScope] = field(default_factory=set)
     # open_requests, waiting_requests: numbers by service
     open_requests: KeyedCount = field(default_factory=KeyedCount)
@@ -67,7 +70,11 @@ class GatewayState:
     def __post_init__(self) -> None:
         self.endpoints = EndpointStates(self._note_ejection)
         settings = self.settings
-        self.authenticator = Authenticator(require_tenants=settings.require_tenants)
+        self.authenticator = Authenticator(
+            BearerTokens(self.review, audience=settings.service_account_audience, now=self.now),
+            settings.trusted_proxies,
+            require_tenants=settings.require_tenants,
+        )
         self.authenticator.tenants.listeners.append(self._note_tenants)
         self.limits = RequestLimits(settings.max_connections, settings.max_held_body_bytes)
         self.mirror = RequestMirror(self.settings, self.metrics, self.now)

@@ -4,11 +4,15 @@ import logging
 from collections.abc import Callable, Sequence
 
 from penstock.clients.machine.clock import unix_time
+from penstock.core.routing.forwarded_client import Network
 from penstock.core.tenants.api_key import NO_KEY, PREFIX, parse_api_key
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.tenants.api_key_index import ApiKeyIndex, IndexedKey
+from penstock.gateway.tenants.bearer_tokens import BearerTokens
 from penstock.gateway.tenants.caller import ANYONE, Caller
 from penstock.gateway.tenants.credentials import read_credential
+from penstock.gateway.tenants.proven_identity import ProvenIdentity, TokenRefusal
+from penstock.gateway.tenants.proxy_identity import ProxyIdentities
 from penstock.gateway.tenants.tenant_registry import TenantRegistry
 from penstock.gateway.tenants.tenant_set import TenantSet
 
@@ -25,13 +29,25 @@ INVALID = (
 
 
 class Authenticator:
-    """Decides who sends a request. require_tenants: whether nobody is let in while there is none."""
+    """Decides who sends a request.
+
+    tokens: verifies bearer tokens that are no API keys. trusted_proxies: networks of proxies that may name a
+    tenant in a header. require_tenants: whether nobody is let in while there is none.
+    """
 
     def __init__(
-        self, *, require_tenants: bool = False, unix_now: Callable[[], float] = unix_time
+        self,
+        tokens: BearerTokens,
+        trusted_proxies: tuple[Network, ...] = (),
+        *,
+        require_tenants: bool = False,
+        unix_now: Callable[[], float] = unix_time,
     ) -> None:
         self.tenants = TenantRegistry()
         self.keys = ApiKeyIndex()
+        self.tokens = tokens
+        self.proxies = ProxyIdentities(trusted_proxies)
+        self.tenants.listeners.append(self._replace_identities)
         self._require_tenants = require_tenants
         self._unix_now = unix_now
 
@@ -57,10 +73,13 @@ class Authenticator:
             return ANYONE
         credential = read_credential(headers)
         if credential is None:
-            raise RequestError(401, MISSING, code=ERROR_CODE, reason="credentials_missing")
+            proven = self.proxies.find(peer, headers)
+            if proven is None:
+                raise RequestError(401, MISSING, code=ERROR_CODE, reason="credentials_missing")
+            return self._caller(proven)
         if credential.startswith(PREFIX):
             return self._find_by_key(credential, tenants)
-        raise RequestError(401, INVALID, code=ERROR_CODE, reason="credentials_invalid")
+        return await self._find_by_token(credential.encode("latin-1"), client)
 
     def _find_by_key(self, credential: str, tenants: TenantSet) -> Caller:
         """The caller that has an API key. All refusals compare one hash and say the same."""
@@ -78,6 +97,32 @@ class Authenticator:
             raise RequestError(401, INVALID, code=ERROR_CODE, reason="credentials_expired")
         tenant, identity = owner
         return Caller(tenant, identity, key.id)
+
+    async def _find_by_token(self, token: bytes, client: str) -> Caller:
+        """The caller that has a token which is no API key."""
+        proven = self.tokens.remembered(token) or await self.tokens.verify(token, client)
+        if isinstance(proven, ProvenIdentity):
+            return self._caller(proven)
+        message = INVALID
+        if proven is not TokenRefusal.MALFORMED:
+            message = f"the token {proven.value}"
+        reason = "expired" if proven is TokenRefusal.EXPIRED else "invalid"
+        raise RequestError(401, message, code=ERROR_CODE, reason=f"credentials_{reason}")
+
+    def _caller(self, proven: ProvenIdentity) -> Caller:
+        """The caller of an identity. Its Tenant may have been deleted while a token was verified."""
+        tenant = (
+            None
+            if self.tenants.current is None
+            else self.tenants.current.by_name.get(proven.tenant)
+        )
+        if tenant is None:
+            raise RequestError(401, INVALID, code=ERROR_CODE, reason="credentials_invalid")
+        return Caller(tenant, proven.name)
+
+    def _replace_identities(self, tenants: TenantSet) -> None:
+        self.tokens.replace(tenants.tenants)
+        self.proxies.replace(tenants.tenants)
 
 
 UNKNOWN_KEY = IndexedKey(NO_KEY, "")

@@ -3,10 +3,12 @@
 import hashlib
 from collections.abc import Callable, Iterable
 
+from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.core.tenants.tenant import Identity, Jwt, ServiceAccount, Tenant
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.limits.client_network import client_network
 from penstock.gateway.tenants.check_budget import CheckBudget
+from penstock.gateway.tenants.issuer_documents import fetch_keys
 from penstock.gateway.tenants.json_web_tokens import FetchKeys, JsonWebTokens
 from penstock.gateway.tenants.proven_identity import ProvenIdentity, TokenRefusal, VerifiedToken
 from penstock.gateway.tenants.token_cache import TokenCache
@@ -21,25 +23,25 @@ MAX_REMEMBERED = 10_000
 class BearerTokens:
     """Verifies tokens of OIDC issuers and ServiceAccounts.
 
-    fetch: gets the keys of an issuer. review: sends a TokenReview. audience: that ServiceAccounts' tokens
-    must be for. now: the monotonic clock. unix_time: seconds since the epoch.
+    review: sends a TokenReview. audience: that ServiceAccounts' tokens must be for. now: the monotonic
+    clock. unix_now: seconds since the epoch. fetch: gets the keys of an issuer.
     """
 
     def __init__(
         self,
-        fetch: FetchKeys,
         review: Review,
         *,
         audience: str,
-        now: Callable[[], float],
-        unix_time: Callable[[], float],
+        now: Callable[[], float] = monotonic,
+        unix_now: Callable[[], float] = unix_time,
+        fetch: FetchKeys = fetch_keys,
     ) -> None:
-        self._verified: TokenCache[ProvenIdentity] = TokenCache(MAX_REMEMBERED, unix_time)
+        self._verified: TokenCache[ProvenIdentity] = TokenCache(MAX_REMEMBERED, unix_now)
         self._web_tokens = JsonWebTokens(fetch, self._forget, now)
-        self._reviews = TokenReviews(review, audience, unix_time)
+        self._reviews = TokenReviews(review, audience, unix_now)
         self._budget = CheckBudget(now)
         self._identities: list[tuple[str, Identity]] = []
-        self._unix_time = unix_time
+        self._unix_now = unix_now
         self._version = 0
 
     def replace(self, tenants: Iterable[Tenant]) -> None:
@@ -70,11 +72,16 @@ class BearerTokens:
         """
         if len(token) > MAX_TOKEN_BYTES:
             return TokenRefusal.TOO_LONG
+        unverified = read_token(token)
+        if unverified is None:
+            return TokenRefusal.MALFORMED
+        if not self._may_accept(unverified):
+            return TokenRefusal.UNKNOWN_ISSUER
         network = client_network(client)
         if not self._budget.take(network):
             raise _too_many()
         try:
-            outcome = await self._check(token)
+            outcome = await self._check(token, unverified)
         except RequestError:
             self._budget.give_back(network)
             raise
@@ -82,25 +89,23 @@ class BearerTokens:
             self._budget.give_back(network)
         return outcome
 
-    async def _check(self, token: bytes) -> ProvenIdentity | TokenRefusal:
-        unverified = read_token(token)
-        if unverified is None:
-            return TokenRefusal.MALFORMED
+    def _may_accept(self, token: UnverifiedToken) -> bool:
+        return self._web_tokens.knows(token.issuer) or self._reviews.may_accept(token)
+
+    async def _check(
+        self, token: bytes, unverified: UnverifiedToken
+    ) -> ProvenIdentity | TokenRefusal:
         digest, version = hashlib.sha256(token).digest(), self._version
-        outcome = await self._verify(digest, unverified)
+        if self._web_tokens.knows(unverified.issuer):
+            outcome = await self._web_tokens.verify(unverified)
+        else:
+            outcome = await self._reviews.verify(digest, unverified)
         if not isinstance(outcome, VerifiedToken):
             return outcome
         if version == self._version:  # else it was verified by what has changed meanwhile
-            until_s = min(outcome.expires_s, self._unix_time() + REMEMBERED_S)
+            until_s = min(outcome.expires_s, self._unix_now() + REMEMBERED_S)
             self._verified.put(digest, outcome.identity, until_s)
         return outcome.identity
-
-    async def _verify(self, digest: bytes, token: UnverifiedToken) -> VerifiedToken | TokenRefusal:
-        if self._web_tokens.knows(token.issuer):
-            return await self._web_tokens.verify(token)
-        if self._reviews.may_accept(token):
-            return await self._reviews.verify(digest, token)
-        return TokenRefusal.UNKNOWN_ISSUER
 
     def _forget(self) -> None:
         """Check all tokens again, as identities have changed or keys were withdrawn."""

@@ -21,27 +21,16 @@ class IssuerUnavailable(Exception):
     """The keys of an issuer cannot be fetched. The message says why, and has nothing of its answer."""
 
 
-def issuer_session() -> aiohttp.ClientSession:
-    """Make a session for requests to issuers. The caller closes it."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(
-            limit=0
-        ),  # a slow issuer must not hold a place of another one
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S),
-    )
-
-
-async def fetch_keys(
-    session: aiohttp.ClientSession, issuer: str, jwks_url: str
-) -> Mapping[str, SigningKey]:
+async def fetch_keys(issuer: str, jwks_url: str) -> Mapping[str, SigningKey]:
     """Fetch an issuer's keys by their `kid`. jwks_url: empty to find it by OIDC discovery.
 
     Raises IssuerUnavailable.
     """
+    url = jwks_url
     try:
-        async with asyncio.timeout(FETCH_TIMEOUT_S):
-            url = jwks_url or await _discovered_url(session, issuer)
+        # A session for each fetch, of which there is one in ten minutes: it shares nothing with other issuers
+        async with asyncio.timeout(FETCH_TIMEOUT_S), aiohttp.ClientSession() as session:
+            url = url or await _discovered_url(session, issuer)
             return read_keys(await _document(session, url))
     except KeySetError as error:
         raise IssuerUnavailable(f"the document at {url} {error}") from None

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from penstock.core.routing.forwarded_client import Network, is_trusted_proxy
-from penstock.core.tenants.tenant import Header
+from penstock.core.tenants.tenant import Header, Tenant
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.tenants.proven_identity import ProvenIdentity
 
@@ -11,27 +11,28 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
 class ProxyIdentities:
-    """The identities in headers of trusted proxies. trusted: networks of these proxies."""
+    """The identities in headers of trusted proxies.
+
+    trusted: networks of these proxies. headers: names of the headers, which engines do not get.
+    """
 
     def __init__(self, trusted: tuple[Network, ...]) -> None:
         self._trusted = trusted
-        # Position and identity by header and value
+        self.headers: frozenset[bytes] = frozenset()
+        # Position of the Tenant and identity, by header and value
         self._identities: dict[bytes, dict[bytes, tuple[int, ProvenIdentity]]] = {}
 
-    def replace(self, identities: Iterable[tuple[str, Header]]) -> None:
-        """Set the identities, each with the name of its Tenant; those of the oldest Tenant first."""
+    def replace(self, tenants: Iterable[Tenant]) -> None:
+        """Set the Tenants, the oldest first: it has the identities that several name."""
         found: dict[bytes, dict[bytes, tuple[int, ProvenIdentity]]] = {}
-        for position, (tenant, identity) in enumerate(identities):
-            values = found.setdefault(identity.header.encode(), {})
-            values.setdefault(
-                identity.value.encode(), (position, ProvenIdentity(tenant, identity.name))
-            )
+        for position, tenant in enumerate(tenants):
+            for identity in tenant.identities:
+                if isinstance(identity, Header):
+                    proven = position, ProvenIdentity(tenant.name, identity.name)
+                    values = found.setdefault(identity.header.encode(), {})
+                    values.setdefault(identity.value.encode(), proven)
         self._identities = found
-
-    @property
-    def headers(self) -> frozenset[bytes]:
-        """Names of the headers, which engines do not get."""
-        return frozenset(self._identities)
+        self.headers = frozenset(found)
 
     def find(self, peer: str, headers: RawHeaders) -> ProvenIdentity | None:
         """Return the identity in a request's headers. If there are several, that of the oldest Tenant counts.

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from penstock.core.tenants.tenant import ServiceAccount
-from penstock.errors import KubeError
+from penstock.errors import KubeError, Transient
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.tenants.proven_identity import ProvenIdentity, TokenRefusal, VerifiedToken
 from penstock.gateway.tenants.token_cache import TokenCache
@@ -26,6 +26,11 @@ RETRY_AFTER_S = 1
 
 # Sends a TokenReview, and returns it with its status. Raises from `penstock.errors`.
 Review = Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
+
+
+async def no_review(_: dict[str, Any]) -> Mapping[str, Any]:
+    """The review of a gateway without an API server."""
+    raise Transient("there is no API server")
 
 
 class TokenReviews:
