@@ -55,7 +55,9 @@ def test_drains_take_one_gateway_and_one_operator_at_a_time() -> None:
 def test_rights_have_no_wildcard_and_lists_of_secrets(values: dict[str, Any]) -> None:
     roles = [each for (kind, _), each in objects(values).items() if kind.endswith("Role")]
     rules = [rule for role in roles for rule in role["rules"]]
-    assert len(roles) == (5 if values.get("userRoles", {}).get("enabled", True) else 3)
+    num_roles = 5 if values.get("userRoles", {}).get("enabled", True) else 3
+    # Those for Tenants, which belong to no namespace
+    assert len(roles) == num_roles + (2 if "watchNamespace" in values else 0)
     for rule in rules:
         assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
         assert not any(resource.startswith("secrets") for resource in rule["resources"])
@@ -77,11 +79,20 @@ def test_objects_are_in_the_namespace_of_the_installation(values: dict[str, Any]
 
 def test_an_installation_for_one_namespace_has_no_rights_in_others() -> None:
     by_kind = objects({"watchNamespace": "team-a"})
-    # Both roles are for users. The installation binds nobody to them.
+    # Two roles are for users: the installation binds nobody to them. Tenants belong to no namespace.
+    tenant_roles = {name: f"{name}-tenants-here" for name in (OPERATOR, GATEWAY)}
     assert {(kind, name) for kind, name in by_kind if kind.startswith("ClusterRole")} == {
         ("ClusterRole", USER_VIEW_ROLE),
         ("ClusterRole", USER_EDIT_ROLE),
+        *(
+            (kind, name)
+            for kind in ("ClusterRole", "ClusterRoleBinding")
+            for name in tenant_roles.values()
+        ),
     }
+    for name in tenant_roles.values():
+        for rule in by_kind["ClusterRole", name]["rules"]:
+            assert set(rule["resources"]) <= {"tenants", "tenants/status", "tokenreviews"}
     # The Lease and the gateways are where the operator is.
     local = by_kind["Role", "penstock-operator-lease"]["rules"]
     assert [(rule["resources"], rule["verbs"]) for rule in local] == [

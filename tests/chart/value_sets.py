@@ -76,6 +76,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         "gateway": {
             "tls": {"secretName": "gateway-certificate.a"},
             "trustedProxies": ["10.0.0.0/8", "2001:db8::1"],
+            "serviceAccountAudience": "https://models.example/a?b=c",
         }
     },
     "one_namespace": {"watchNamespace": "team-a", "monitoring": MONITORING} | PROMETHEUS,
@@ -138,6 +139,8 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
             "apiServerTo": [{"ipBlock": {"cidr": "10.0.0.1/32"}}],
             "dnsTo": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}],
             "dnsPorts": [1053],
+            "issuersTo": [{"ipBlock": {"cidr": "192.0.2.0/24"}}],
+            "issuerPorts": [9443],
         }
     },
     "peers": {

@@ -112,6 +112,8 @@ OPERATOR_TENANT_RULES: list[Object] = [
 ]
 GATEWAY_TENANT_RULES: list[Object] = [
     {"apiGroups": [GROUP], "resources": ["tenants"], "verbs": ["list", "watch"]},
+    # Tokens of ServiceAccounts that Tenants name.
+    {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
 ]
 
 

@@ -80,6 +80,7 @@ def _gateway_container() -> Object:
             If(TLS_SECRET, f"--tls-certificate={TLS_FOLDER}/tls.crt"),
             If(TLS_SECRET, f"--tls-key={TLS_FOLDER}/tls.key"),
             ForEach("gateway.trustedProxies", Text.of("--trusted-proxy=", Value(ITEM))),
+            Text.of("--service-account-audience=", Value("gateway.serviceAccountAudience")),
             ForEach("gateway.corsOrigins", Text.of("--cors-origin=", Value(ITEM))),
             ForEach("gateway.extraArgs", Value(ITEM)),
         ],

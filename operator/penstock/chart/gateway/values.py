@@ -33,6 +33,8 @@ Origin = Annotated[str, Field(pattern=ORIGIN_PATTERN)]
 
 # A network or an address, as `penstock gateway run --trusted-proxy` takes it.
 TrustedProxy = Annotated[str, Field(pattern=r"^[0-9a-fA-F:.]+(/[1-9][0-9]{0,2})?$")]
+# An audience of tokens: a name or a URL.
+Audience = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[!-~]+$")]
 # The name of a Secret, or empty.
 SecretName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
 
@@ -135,8 +137,11 @@ class Gateway(Component):
     """Origins of web pages that may use the gateway, such as https://chat.example.com; `*` for all. Without
     any, browsers let no page of another origin read its responses."""
     trusted_proxies: list[TrustedProxy] = Field(default=[])
-    """Networks of proxies whose X-Forwarded-For names the client, such as 10.0.0.0/8. Without any, the
-    address of each connection counts as the client's."""
+    """Networks of proxies whose X-Forwarded-For names the client, and whose headers prove identities of
+    Tenants, such as 10.0.0.0/8. Without any, the address of each connection counts as the client's, and no
+    header proves an identity."""
+    service_account_audience: Audience = "penstock-gateway"
+    """Audience that tokens of ServiceAccounts must be for, which pods name in a projected volume."""
     tls: GatewayTls = GatewayTls()
     autoscaling: Autoscaling = Autoscaling()
     service: GatewayService = GatewayService()

@@ -57,14 +57,18 @@ def _operator_egress() -> list[Tree]:
 
 
 def _gateway_egress() -> list[Tree]:
-    """A rule for the collector of traces."""
+    """Rules for the collector of traces, and for OIDC issuers."""
     collector = {
         "ports": [
             ForEach("networkPolicy.collectorPorts", _port(Value(ITEM))),
             _port(PortOf("tracing.endpoint")),
         ]
     }
-    return [If("tracing.endpoint", collector)]
+    issuers = {
+        "ports": [ForEach("networkPolicy.issuerPorts", _port(Value(ITEM)))],
+        "to": Value("networkPolicy.issuersTo"),
+    }
+    return [If("tracing.endpoint", collector), If("networkPolicy.issuersTo", issuers)]
 
 
 def _management(port: Tree) -> Object:

@@ -57,6 +57,12 @@ class NetworkPolicy(ValuesModel):
     address translation."""
     collector_ports: list[Port] = Field(default=[443, 4318], min_length=1)
     """Further ports of the collector in tracing.endpoint, such as that after address translation."""
+    issuers_to: list[Peer] = Field(default=[])
+    """OIDC issuers whose tokens prove identities of Tenants, and servers of their keys, as in a
+    NetworkPolicy's `to`. Empty: none but those that the rule for the API server lets the gateway reach, which
+    without apiServerTo is any address at apiServerPorts."""
+    issuer_ports: list[Port] = Field(default=[443, 8443], min_length=1)
+    """Ports of the servers in issuersTo, before and after address translation."""
     source_ports: list[Port] = Field(default=[443], min_length=1)
     """Ports at which the cache of nodes connects to sources of models, at any address: of hubs, stores and
     registries, and of a mirror or proxy in operator.sourceVariables."""

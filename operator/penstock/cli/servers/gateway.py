@@ -74,11 +74,15 @@ def run(
         list[Any],
         typer.Option(
             metavar="CIDR",
-            help="Network of proxies whose X-Forwarded-For names the client, such as 10.0.0.0/8 "
-            "(repeatable). Of other connections the header is ignored.",
+            help="Network of proxies whose X-Forwarded-For names the client, and whose headers prove "
+            "identities of Tenants, such as 10.0.0.0/8 (repeatable). Of other connections these headers are "
+            "ignored.",
             parser=_trusted_proxy,
         ),
     ] = [],  # noqa: B006 - Typer copies it
+    service_account_audience: Annotated[
+        str, typer.Option(help="Audience that tokens of ServiceAccounts must be for.")
+    ] = DEFAULT.service_account_audience,
     max_connections: Annotated[
         int, typer.Option(min=1, help="Maximum number of open client connections.")
     ] = DEFAULT.max_connections,
