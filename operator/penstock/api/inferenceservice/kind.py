@@ -9,6 +9,7 @@ from pydantic import Field
 
 from penstock.api.inferenceservice.model import ModelSource
 from penstock.api.inferenceservice.objectives import Objectives
+from penstock.api.inferenceservice.prices import Prices
 from penstock.api.inferenceservice.rollout import Rollout
 from penstock.api.inferenceservice.runtime import Runtime
 from penstock.api.inferenceservice.status import InferenceServiceStatus
@@ -71,6 +72,9 @@ class InferenceServiceSpec(Workload):
     objectives: Objectives | None = optional(
         "Latency objectives. With them, replicas are sized to meet the objectives; "
         "without them, by KV-cache use and queue length."
+    )
+    prices: Prices | None = optional(
+        "Prices of tokens and accelerators, by which `penstock usage` shows costs. Default: none."
     )
     rollout: Rollout = Field(
         default=Rollout(), description="How a new revision replaces the old one."

@@ -74,7 +74,8 @@ VLLM_CHOOSES = ("engine.kvCache.blockSize", "engine.kvCache.prefixCaching.mode")
 
 # Fields whose change makes no new revision. variants are among them: the kind of node changes no answers.
 OTHER_FIELDS = (
-    "variants", "objectives", "scaling", "replicas", "rollout", "runtime.custom.metrics.dialect",
+    "variants", "objectives", "scaling", "replicas", "rollout", "prices",
+    "runtime.custom.metrics.dialect",
 )  # fmt: skip
 
 # Attributes of ServiceSpec that no RevisionField names. settings are hashed by path.
