@@ -7,8 +7,9 @@ from kubernetes.aio import client
 
 from penstock.controller.http.recorder import Recorder
 from penstock.controller.http.server import OperatorEndpoints
-from penstock.controller.leader import Leader, is_settled
+from penstock.controller.leader import Leader
 from penstock.controller.process.settings import Settings
+from penstock.controller.services.queue import is_settled
 from penstock.errors import NotFound
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from functools import partial
 
 import kopf
@@ -40,16 +41,16 @@ from penstock.controller.scaling.wake_watch import WakeWatch
 from penstock.controller.services.engine_policies import EnginePolicies
 from penstock.controller.services.fetch_progress import FetchProgressReader
 from penstock.controller.services.metrics import ServiceMetrics
-from penstock.controller.services.queue import WorkQueue
+from penstock.controller.services.queue import WorkQueue, is_settled
 from penstock.controller.services.reconciler import Reconciler
+from penstock.controller.tenants.statuses import TenantStatuses
 from penstock.controller.watching import kopf_watch
 from penstock.controller.watching.watches import Watches
 from penstock.core.adapters.placement_record import PlacementRecord
+from penstock.core.observed.children import ObservedState
 from penstock.core.observed.name_claims import ClaimKind
 
 logger = logging.getLogger(__name__)
-
-RESYNC_S = 300.0  # all services are reconciled this often, even without an event
 
 
 class Leader:
@@ -91,6 +92,7 @@ class Leader:
         self._judge = self._make_judge()
         self._reconciler = self._make_reconciler()
         self._route_statuses = self._make_route_statuses()
+        self._tenant_statuses = self._make_tenant_statuses()
         self._engine_policies = self._make_engine_policies()
         self._adapter_placer = self._make_adapter_placer()
         endpoints.metrics.add_collector(AdapterMetrics(self._adapter_placer))
@@ -113,7 +115,9 @@ class Leader:
                 for loop in (
                     self._scaler.run(), self._wake_watch.run(), self._judge.run(),
                     self._route_statuses.run(), self._engine_policies.run(), self._adapter_placer.run(),
-                    self._progress.run(lambda: self._services), self._resync(), self._metrics.run(),
+                    self._progress.run(lambda: self._services), self._metrics.run(),
+                    self._queue.resync(lambda: self._services),
+                    self._tenant_statuses.run(),
                 ):  # fmt: skip
                     group.create_task(loop)
                 ours = asyncio.all_tasks()
@@ -127,16 +131,6 @@ class Leader:
             self._metrics.is_leading = False
             await self._scraper.close()
             await self._engine_adapters.close()
-
-    async def _resync(self) -> None:
-        while True:
-            keys = list(self._services)
-            for key in keys:
-                await asyncio.sleep(RESYNC_S / len(keys))
-                if key in self._services:
-                    self._queue.add_routine(key)
-            if not keys:
-                await asyncio.sleep(RESYNC_S)
 
     def _targets(self) -> list[ScaleTarget]:
         return scale_targets(self._services, *self._watches.children.snapshot(), self._failures)
@@ -222,6 +216,10 @@ class Leader:
             failures=self._failures,
         )
 
+    def _with_known_state(self, key: Key, observed: ObservedState) -> ObservedState:
+        observed = self._progress.with_progress(key, observed)
+        return replace(observed, access=self._tenant_statuses.counts)
+
     def _make_reconciler(self) -> Reconciler:
         return Reconciler(
             self._kube,
@@ -233,7 +231,7 @@ class Leader:
             judgement=self._judge.judgement,
             applied_generations=self._observer.applied_generations,
             engine_readings=self._observer.engine_readings,
-            with_progress=self._progress.with_progress,
+            with_known_state=self._with_known_state,
             gateway_url=self._settings.gateway_url,
             gone=self._service_gone,
             limits=self._settings.limits,
@@ -252,6 +250,16 @@ class Leader:
             applied=self._observer.applied_route_generations,
             failures=self._failures,
             changed=partial(self._names.update, "ModelRoute"),
+            restarted=self._operator_metrics.count_watch_restart,
+        )
+
+    def _make_tenant_statuses(self) -> TenantStatuses:
+        return TenantStatuses(
+            self._kube,
+            applied=self._observer.applied_tenant_generations,
+            services=lambda: self._services,
+            affected=self._queue.add_routine,
+            failures=self._failures,
             restarted=self._operator_metrics.count_watch_restart,
         )
 
@@ -282,17 +290,3 @@ class Leader:
             changed=partial(self._names.update, "LoraAdapter"),
             restarted=self._operator_metrics.count_watch_restart,
         )
-
-
-def is_settled(body: Object, known: Object | None) -> bool:
-    """Whether nobody waits for the service: no more than its status differs from what is known of it.
-
-    known: the service as it was; None if it is new here, as are all services to a new leader.
-    """
-    if known is None:
-        observed = body.get("status", {}).get("observedGeneration")
-        return bool(observed == body["metadata"].get("generation"))
-    return all(
-        body["metadata"].get(name) == known["metadata"].get(name)
-        for name in ("uid", "generation", "annotations", "labels", "deletionTimestamp")
-    )

@@ -163,11 +163,23 @@ class Observer:
 
         None before the first scrape; None for a gateway that does not know the route or did not answer.
         """
+        route = "/".join(key)
+        return self._applied(lambda report: report.routes.get(route))
+
+    def applied_tenant_generations(self, name: str) -> AppliedGenerations | None:
+        """Return the generation of a Tenant that each gateway applied at the last scrape.
+
+        None before the first scrape; None for a gateway that does not know the tenant or did not answer.
+        """
+        return self._applied(lambda report: report.tenants.get(name))
+
+    def _applied(
+        self, generation: Callable[[GatewayReport], int | None]
+    ) -> AppliedGenerations | None:
         if self._reports is None:
             return None
-        route = "/".join(key)
         return {
-            gateway: None if isinstance(answer, Missing) else answer.routes.get(route)
+            gateway: None if isinstance(answer, Missing) else generation(answer)
             for gateway, answer in self._reports.items()
         }
 

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
+from penstock.clients.kubernetes.client import Object
 from penstock.clients.kubernetes.informer import Key
 from penstock.clients.machine.clock import monotonic
 from penstock.clients.machine.logs import service_fields
@@ -21,6 +22,7 @@ FIRST_RETRY_S, MAX_RETRY_S = 1.0, 30.0
 # Minimum pause after an error even if the key changes, doubled with each error in a row. Without it an
 # error message that differs each time would loop: it changes the status, which triggers the next run.
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
+RESYNC_S = 300.0  # all services are reconciled this often, even without an event
 
 
 class WorkQueue:
@@ -55,6 +57,17 @@ class WorkQueue:
         self._routine.discard(key)
         self._slots.promote(key)
         self._add(key)
+
+    async def resync(self, keys: Callable[[], Collection[Key]]) -> None:
+        """Handle all keys once in RESYNC_S, one after the other, until cancelled."""
+        while True:
+            known = list(keys())
+            for key in known:
+                await asyncio.sleep(RESYNC_S / len(known))
+                if key in keys():
+                    self.add_routine(key)
+            if not known:
+                await asyncio.sleep(RESYNC_S)
 
     def add_routine(self, key: Key) -> None:
         """Handle the key after those that `add` was called with, unless it is one of them."""
@@ -128,3 +141,17 @@ class WorkQueue:
                 await asyncio.wait_for(self._backoffs[key].wait(), seconds)
         finally:
             del self._backoffs[key]
+
+
+def is_settled(body: Object, known: Object | None) -> bool:
+    """Whether nobody waits for the service: no more than its status differs from what is known of it.
+
+    known: the service as it was; None if it is new here, as are all services to a new leader.
+    """
+    if known is None:
+        observed = body.get("status", {}).get("observedGeneration")
+        return bool(observed == body["metadata"].get("generation"))
+    return all(
+        body["metadata"].get(name) == known["metadata"].get(name)
+        for name in ("uid", "generation", "annotations", "labels", "deletionTimestamp")
+    )

@@ -68,11 +68,11 @@ class Reconciler:
     model names that all objects claim. budgets: returns the PodDisruptionBudgets of a namespace.
     scaling, judgement: the last results for a service (its key and uid, or the uid of its canary's
     Deployment). applied_generations: the generation of the traffic split that each gateway applied.
-    engine_readings: the last metrics of engines ("namespace/name"), of those that are known. with_progress:
-    adds the progress of fetches to what is observed. gateway_url: for the status of services. gone: called
-    with the key of a service whose deletion no watch reported. limits: on the pods of services.
-    source_variables: of containers that fetch models. reads_nodes: whether it may list nodes and
-    ResourceSlices, which say how much memory accelerators have.
+    engine_readings: the last metrics of engines ("namespace/name"), of those that are known.
+    with_known_state: adds the progress of fetches, and the tenants, to what is observed. gateway_url: for the
+    status of services. gone: called with the key of a service whose deletion no watch reported. limits: on
+    the pods of services. source_variables: of containers that fetch models. reads_nodes: whether it may list
+    nodes and ResourceSlices, which say how much memory accelerators have.
     """
 
     def __init__(
@@ -87,7 +87,9 @@ class Reconciler:
         judgement: Callable[[Key, str], Judgement | None],
         applied_generations: Callable[[Key], AppliedGenerations | None],
         engine_readings: Callable[[Iterable[str]], Sequence[EngineReading]] = lambda _: (),
-        with_progress: Callable[[Key, ObservedState], ObservedState] = lambda _, observed: observed,
+        with_known_state: Callable[[Key, ObservedState], ObservedState] = lambda _, observed: (
+            observed
+        ),
         gateway_url: str,
         gone: Callable[[Key], None],
         limits: PodLimits = DEFAULT_LIMITS,
@@ -102,7 +104,7 @@ class Reconciler:
         self._judgement = judgement
         self._applied_generations = applied_generations
         self._engine_readings = engine_readings
-        self._with_progress = with_progress
+        self._with_known_state = with_known_state
         self._gateway_url = gateway_url
         self._gone = gone
         self._limits, self._source_variables = limits, source_variables
@@ -145,7 +147,7 @@ class Reconciler:
         """
         observed, record = await self._reader.read(body, spec, now_s)
         observed, events_s = await explain_waiting_pods(self._kube, spec.namespace, observed, now_s)
-        observed = self._with_progress(key, observed)
+        observed = self._with_known_state(key, observed)
         chosen = choose_spec(body, spec, refusal, observed, self._limits)
         if isinstance(chosen, Refusal):
             is_written = await self._report_refused(key, body, chosen, spec, observed, now_s)

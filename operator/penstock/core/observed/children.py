@@ -25,6 +25,7 @@ from penstock.core.spec.service import (
     Object,
     ServiceSpec,
 )
+from penstock.core.tenants.access_counts import AccessCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +188,8 @@ class ObservedState:
     name_taken_by: str | None = None
     # Why the model name alone leads to another namespace, or may do so; empty if it does not.
     name_conflict: str = ""
+    # Numbers of tenants that may use the models; None while the tenants are unknown.
+    access: AccessCounts | None = None
     # Why the spec is no longer allowed, although its revision runs and is kept; empty if it is allowed.
     violation: str = ""
     # Why the service's own spec is refused, while it goes on with an earlier one.

@@ -14,7 +14,7 @@ from penstock.core.scaling.histogram import Histogram
 from penstock.core.scaling.idle import GatewayDemand
 from penstock.core.scaling.signals import GatewayReading
 
-VERSION: Literal[9] = 9
+VERSION: Literal[10] = 10
 COUNTERS = (
     "arrivals", "prompt_tokens", "ended", "output_tokens", "attended_tokens", "late", "shed",
     "failed",
@@ -29,7 +29,7 @@ Arms = Mapping[str, Arm]
 class GatewayReport:
     """Statistics report of one gateway. Field names are the wire format."""
 
-    version: Literal[9]
+    version: Literal[10]
     started_s: float  # when its counters started
     services: Mapping[str, GatewayReading]  # statistics by service, "namespace/name"
     # Canary statistics by service and engine pod, for services with more than one revision or cohort; only
@@ -41,6 +41,8 @@ class GatewayReport:
     routes: Mapping[str, int] = field(default_factory=dict)
     # Counts of each version of an adapter, by service and by name in engines
     adapters: CountsByService = field(default_factory=dict)
+    # Generation of the spec that the gateway applies, by Tenant
+    tenants: Mapping[str, int] = field(default_factory=dict)
 
 
 def demand_of(report: GatewayReport, service: str) -> GatewayDemand:

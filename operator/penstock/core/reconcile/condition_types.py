@@ -1,4 +1,4 @@
-"""Condition types of a service and of a route, and what the reasons of all kinds mean."""
+"""Condition types of services, routes and tenants, and what the reasons of all kinds mean."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,6 +19,7 @@ from penstock.core.reconcile.adapter_condition_types import (
 )
 
 Truth = Literal["True", "False", "Unknown"]
+ACCESS_CONTROLLED = "AccessControlled"
 
 # Types of all conditions that Penstock writes. Those of other types belong to others and stay.
 MEANINGS: Mapping[str, str] = {
@@ -45,6 +46,7 @@ MEANINGS: Mapping[str, str] = {
         "The model name alone leads to another namespace, or may do so; clients use NAMESPACE/NAME. Left out "
         "otherwise."
     ),
+    ACCESS_CONTROLLED: "Only tenants use the service, as the cluster has some. It does not affect Ready.",
 }
 TYPES = tuple(MEANINGS)
 # Conditions that are left out if the spec has no metrics, sets the replicas itself, or has no objectives.
@@ -76,6 +78,25 @@ ROUTE_REASONS: Mapping[str, str] = {
     "ResolvedRefs": "All backends of the rules exist.",
     "RevisionNotFound": "No pods have the revision that a mirror names.",
     "Settled": "The gateways apply the route.",
+}
+
+TENANT_MEANINGS: Mapping[str, str] = {
+    "Accepted": "The tenant can be read, and no older one has one of its identities.",
+    "Programmed": "Every ready gateway applies the present spec.",
+    "Reconciling": "The gateways do not apply the tenant yet.",
+    "Stalled": "No progress is to be expected without a change of a tenant by a person.",
+    "Ready": "The first two are True.",
+}
+TENANT_REASONS: Mapping[str, str] = {
+    "Accepted": "No older tenant has one of its identities.",
+    "GatewaysBehind": "A gateway does not apply the present spec yet.",
+    "IdentityInUse": "An older tenant has one of its identities, which counts for that one. The others hold.",
+    "InvalidSpec": "The spec cannot be read; gateways keep the last one that they could read.",
+    "NoGateways": "No gateway is known to be ready.",
+    "NotStalled": "Nothing requires a change of the tenant by a person.",
+    "Programmed": "Every ready gateway applies the present spec.",
+    "Ready": "The gateways apply the tenant.",
+    "Settled": "The gateways apply the tenant.",
 }
 
 # Reason of a service without engines because spec.replicas is 0, or because no request comes.
@@ -127,6 +148,7 @@ REASONS: Mapping[str, str] = {
     "NoEngineReady": "No engine of the revisions with traffic is ready.",
     "NoEngines": "The revision has no engine pods yet.",
     "NoRevision": "No revision has traffic.",
+    "NoTenants": "The cluster has no Tenant; any client may use the service unless gateways require one.",
     "NoSafetensors": "The model's weights are not in the safetensors format.",
     "NoTokenizer": "The model has no tokenizer.json.",
     "NodeCacheNotEnabled": "The service asks for the cache of nodes, which is not enabled.",
@@ -179,6 +201,7 @@ REASONS: Mapping[str, str] = {
     "Stalled": "The condition Stalled is True and says why.",
     "Starting": "The pods of the new revision start.",
     "Stopping": "The pods of the old revision terminate before new ones start (Recreate).",
+    "Tenants": "Only tenants with access to the model name use it; the message has their number.",
     "Terminating": "The service is being deleted. A finalizer, which the message names, keeps it.",
     "TemplateNotAllowed": "`spec.template` sets what the operator does not allow; the message names it.",
     "UnevenWidth": "The model's width cannot be split over the accelerators of a pod.",
@@ -225,10 +248,7 @@ def page() -> str:
         "# Conditions",
         "",
         "Generated from `core/reconcile/condition_types.py` by `penstock docs`; do not edit.",
-        "",
-        "## Conditions of an InferenceService",
-        "",
-        *_table("type", "True means", MEANINGS.items()),
+        *_types("an InferenceService", MEANINGS),
         "",
         "### Reasons",
         "",
@@ -238,28 +258,31 @@ def page() -> str:
         "Further reasons come from Kubernetes, such as `ErrImagePull`, `CrashLoopBackOff`, `Unschedulable`",
         "and `FailedCreate`, from the check of the model, and from its source, such as `GatedModel`,",
         "`RevisionNotFound`, `DigestMismatch` and `NoSpace`.",
-        "",
-        *_table("reason", "meaning", sorted(REASONS.items())),
-        "",
-        "## Conditions of a ModelRoute",
-        "",
-        *_table("type", "True means", ROUTE_MEANINGS.items()),
+        *_reasons(REASONS),
+        *_types("a ModelRoute", ROUTE_MEANINGS),
         "",
         "### Reasons of a route",
-        "",
-        *_table("reason", "meaning", sorted(ROUTE_REASONS.items())),
-        "",
-        "## Conditions of a LoraAdapter",
-        "",
-        *_table("type", "True means", ADAPTER_MEANINGS.items()),
+        *_reasons(ROUTE_REASONS),
+        *_types("a LoraAdapter", ADAPTER_MEANINGS),
         "",
         "### Reasons of an adapter",
         "",
         "Further reasons of `Resolved` come from the engine, such as `AdapterNotFound`.",
+        *_reasons(ADAPTER_REASONS),
+        *_types("a Tenant", TENANT_MEANINGS),
         "",
-        *_table("reason", "meaning", sorted(ADAPTER_REASONS.items())),
+        "### Reasons of a tenant",
+        *_reasons(TENANT_REASONS),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _types(kind: str, meanings: Mapping[str, str]) -> list[str]:
+    return ["", f"## Conditions of {kind}", "", *_table("type", "True means", meanings.items())]
+
+
+def _reasons(meanings: Mapping[str, str]) -> list[str]:
+    return ["", *_table("reason", "meaning", sorted(meanings.items()))]
 
 
 def _table(header: str, meaning: str, rows: Iterable[tuple[str, str]]) -> list[str]:

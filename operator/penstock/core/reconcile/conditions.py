@@ -11,7 +11,7 @@ from penstock.core.observed.stored_status import (
     POD_TEMPLATE_REJECTED,
     QUOTA_EXCEEDED,
 )
-from penstock.core.reconcile.condition_types import Condition, Truth
+from penstock.core.reconcile.condition_types import ACCESS_CONTROLLED, Condition, Truth
 from penstock.core.reconcile.engine_conditions import traffic_available, workload_ready
 from penstock.core.reconcile.missing_objects import with_advice
 from penstock.core.reconcile.name_conflict import name_conflict
@@ -26,6 +26,7 @@ from penstock.core.runtimes.devices import num_ranks
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.adapter_sources import written_sources
 from penstock.core.spec.service import Object, ServiceSpec
+from penstock.core.tenants.access_counts import AccessCounts
 
 
 def explain_rejection(kind: str, message: str) -> tuple[str, str]:
@@ -92,6 +93,7 @@ def conditions(
         stop,
         ready(observed, valid, causes, traffic),
         *name_conflict(observed.name_conflict),
+        *_access_controlled(observed.access, spec.namespace, spec.model_name),
     )
 
 
@@ -222,3 +224,21 @@ def _objectives_attainable(
     else:
         found = "True", "Attainable", "no engine is known to miss the objectives while it is idle"
     return (Condition("ObjectivesAttainable", *found),)
+
+
+def _access_controlled(
+    counts: AccessCounts | None, namespace: str, model_name: str
+) -> tuple[Condition, ...]:
+    """The condition AccessControlled; none while the tenants are unknown, so that the last one stays."""
+    if counts is None:
+        return ()
+    count = counts.count(namespace, model_name)
+    if not count.has_tenants:
+        message = (
+            "the cluster has no Tenant: any client of the gateway may use the service, unless the gateway "
+            "requires tenants"
+        )
+        return (Condition(ACCESS_CONTROLLED, "False", "NoTenants", message),)
+    number = f"{count.allowed} tenant{'' if count.allowed == 1 else 's'}"
+    message = f"{number} may use the model name {model_name!r}"
+    return (Condition(ACCESS_CONTROLLED, "True", "Tenants", message),)

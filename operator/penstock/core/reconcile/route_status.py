@@ -54,7 +54,7 @@ def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:
     answering = _answering_rules(route, backends)
     can_answer = resolved.status == "True" and bool(answering)
     claim, accepted = _decide_name(route, inputs.names, can_answer=can_answer)
-    programmed = _programmed(generation, inputs.applied)
+    programmed = programmed_condition(generation, inputs.applied)
     causes = (accepted, resolved, programmed, _backends_ready(route, answering))
     ready = _ready(causes)
     progress = _progress(causes)
@@ -131,7 +131,8 @@ def _resolved(route: Object, inputs: RouteInputs) -> Condition:
     return condition("True", "ResolvedRefs", "all backends of the rules exist")
 
 
-def _programmed(generation: int, applied: AppliedGenerations | None) -> Condition:
+def programmed_condition(generation: int, applied: AppliedGenerations | None) -> Condition:
+    """Whether every gateway applies a generation of a route, or of another object that gateways read."""
     if not applied:
         return Condition("Programmed", "Unknown", "NoGateways", "no gateway is known to be ready")
     behind = [name for name, current in sorted(applied.items()) if current != generation]

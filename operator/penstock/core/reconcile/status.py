@@ -8,7 +8,7 @@ from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_phases import PHASES
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.stored_status import COHORT_NAMES
-from penstock.core.reconcile.condition_types import TYPES, Condition
+from penstock.core.reconcile.condition_types import ACCESS_CONTROLLED, TYPES, Condition
 from penstock.core.reconcile.conditions import conditions
 from penstock.core.reconcile.engine_status import engine_status
 from penstock.core.reconcile.model_status import model_status
@@ -179,5 +179,6 @@ def as_objects(
         c.as_object() | {"lastTransitionTime": transition_time(c), "observedGeneration": generation}
         for c in conditions
     ]
-    ours = {*TYPES, *(c.type for c in conditions)}
+    # While the tenants are unknown, as after a start of the operator, the condition about them stays.
+    ours = {*TYPES} - {ACCESS_CONTROLLED} | {c.type for c in conditions}
     return own + [condition for name, condition in known.items() if name not in ours]

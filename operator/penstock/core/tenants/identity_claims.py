@@ -9,17 +9,14 @@ Claim = tuple[str, ...]
 
 
 def claim_of(identity: Identity) -> Claim:
-    """What a client proves by an identity.
-
-    The audience of a token is left out: a token may be for several, and then belongs to one tenant still.
-    """
+    """What a client proves by an identity."""
     match identity:
         case ApiKeys():
             return ("APIKey", identity.secret)
         case ServiceAccount():
             return ("ServiceAccount", identity.namespace, identity.account)
         case Jwt():
-            return ("JWT", identity.issuer, identity.claim, identity.value)
+            return ("JWT", identity.issuer, identity.audience, identity.claim, identity.value)
         case Header():
             return ("Header", identity.header, identity.value)
 

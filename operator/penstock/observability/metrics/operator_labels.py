@@ -11,12 +11,13 @@ LOOP = Label(
     "loop",
     (
         "adapters", "fetches", "judge", "lease", "memory", "metrics", "observer", "policies", "reconcile",
-        "recorder", "routes", "scaler",
+        "recorder", "routes", "scaler", "tenants",
     ),
 )  # fmt: skip
 PASS = Label("loop", ("adapters", "scaler", "judge"))
 WATCHED = Label(
-    "resource", ("deployments", "loraadapters", "modelroutes", "pods", "resourcequotas")
+    "resource",
+    ("deployments", "loraadapters", "modelroutes", "pods", "resourcequotas", "tenants"),
 )
 LOAD_OUTCOME = Label("outcome", ("ok", "failed"))
 OUTCOME = Label("outcome", ("ok", "retry", "error"))

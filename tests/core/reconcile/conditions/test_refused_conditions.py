@@ -9,7 +9,11 @@ from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.name_claims import MODEL_NAME_CONFLICT
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.reconcile.condition_types import CONDITIONAL_TYPES, TYPES
+from penstock.core.reconcile.condition_types import (
+    ACCESS_CONTROLLED,
+    CONDITIONAL_TYPES,
+    TYPES,
+)
 from penstock.core.reconcile.refused_conditions import Refusal, refused_conditions
 from penstock.core.reconcile.status import render_refused
 from penstock.core.routing.pick import Side
@@ -89,7 +93,7 @@ def test_a_service_without_replicas_by_its_spec_is_ready() -> None:
 @pytest.mark.parametrize("known", CONDITIONAL_TYPES)
 def test_no_condition_vanishes_and_none_is_added(known: str) -> None:
     found = conditions_of(SERVING, known, "other.io/Seen")
-    left_out = {*CONDITIONAL_TYPES, MODEL_NAME_CONFLICT} - {known}
+    left_out = {*CONDITIONAL_TYPES, MODEL_NAME_CONFLICT, ACCESS_CONTROLLED} - {known}
     assert [*found] == [each for each in TYPES if each not in left_out]
 
 
