@@ -316,13 +316,6 @@ BAD = [
     ("an unknown affinity", canary(sessionAffinity={"type": "Header"}), "Conversation"),
     ("an affinity without a type", canary(sessionAffinity={}), "sessionAffinity.type"),
     (
-        "tenants by their keys",
-        canary(tenantHeader="authorization"),
-        "must not be a header that holds a secret",
-    ),
-    ("a header in capitals", canary(tenantHeader="X-Tenant"), "name of a header in lower case"),
-    ("an empty header", canary(tenantHeader=""), "tenantHeader"),
-    (
         "a metric that is measured too often",
         canary(metrics=[METRIC | {"maximum": "1", "interval": "9s999ms"}]),
         "must be at least 10s",

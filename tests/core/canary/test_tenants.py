@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.canary import tenants
 from penstock.core.canary.arm import UNMEASURED, ArmCounter
-from penstock.core.canary.tenants import MAX_TENANTS, OTHERS, Tenant, tenant_name
+from penstock.core.canary.tenants import MAX_TENANTS, OTHERS, TenantCounts
 
 names = st.sampled_from([f"t{i}" for i in range(2 * MAX_TENANTS)])
 counted = st.lists(st.tuples(names, st.booleans()), max_size=200)
@@ -25,7 +24,7 @@ def arm_of(requests):
 
 
 def total(found):
-    result = Tenant()
+    result = TenantCounts()
     for each in found.values():
         result = result.plus(each)
     return result
@@ -63,31 +62,16 @@ def test_folding_keeps_the_largest_and_loses_nothing(left, right):
 
 def test_those_with_the_most_requests_are_kept():
     """The tenants with the fewest requests beyond MAX_TENANTS are added to OTHERS."""
-    many = {f"t{n:02}": Tenant(requests=100 - n, errors=n) for n in range(MAX_TENANTS)}
+    many = {f"t{n:02}": TenantCounts(requests=100 - n, errors=n) for n in range(MAX_TENANTS)}
     assert tenants.fold_tenants(many) == many
-    fold_tenants = tenants.fold_tenants(many | {OTHERS: Tenant(requests=1000, errors=7)})
+    fold_tenants = tenants.fold_tenants(many | {OTHERS: TenantCounts(requests=1000, errors=7)})
     kept = [f"t{n:02}" for n in range(MAX_TENANTS - 1)]
     assert sorted(fold_tenants) == sorted([*kept, OTHERS])
     fewest = MAX_TENANTS - 1
-    assert fold_tenants[OTHERS] == Tenant(requests=1000 + 100 - fewest, errors=7 + fewest)
+    assert fold_tenants[OTHERS] == TenantCounts(requests=1000 + 100 - fewest, errors=7 + fewest)
     # Tenants with equally many requests are ordered by name.
-    alike = {f"t{n:02}": Tenant(requests=1) for n in range(2 * MAX_TENANTS)}
+    alike = {f"t{n:02}": TenantCounts(requests=1) for n in range(2 * MAX_TENANTS)}
     assert sorted(tenants.fold_tenants(alike)) == sorted([*kept, OTHERS])
-
-
-@pytest.mark.parametrize(
-    ("header", "name"),
-    [
-        ("acme", "acme"),
-        ("", None),
-        (None, None),
-        ("a\nb", None),
-        ("x" * 63, "x" * 63),
-        ("x" * 64, None),
-    ],
-)
-def test_what_names_a_tenant(header, name):
-    assert tenant_name(header) == name
 
 
 def test_without_a_tenant_nothing_is_told_apart():

@@ -22,9 +22,7 @@ def objects():
         "spec": {
             "model": {"name": "wanted"},
             "objectives": {"ttft": "2s", "tpot": "50ms", "attainment": "0.9"},
-            "rollout": {
-                "canary": {"sessionAffinity": {"type": "User"}, "tenantHeader": "x-tenant"}
-            },
+            "rollout": {"canary": {"sessionAffinity": {"type": "User"}}},
         },
         "status": {
             "modelName": "Qwen3",
@@ -113,7 +111,6 @@ def test_fields_of_a_service_and_its_pods():
             affinity="User",
             generation=7,
             mirror=RolloutMirror((Side("r2", "control"),), 25),
-            tenant_header="x-tenant",
         ),
     )
 
@@ -150,7 +147,7 @@ def test_defaults_of_absent_fields():
     (found,) = build([service], []).services
     pending = Precedence(Standing.PENDING)
     assert found == Service("n", "chat", "chat", CREATED_S, {}, (), precedence=pending)
-    assert (found.tenant_header, found.mirror, found.objectives) == ("", None, None)
+    assert (found.mirror, found.objectives) == (None, None)
     pod["spec"]["containers"] = [{"name": "engine"}]
     assert build([service], [pod]).services[0].endpoints == ()
     del pod["status"]

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-from dataclasses import replace
 
 import pytest
 from tests.gateway.engine_answers import DONE
@@ -14,6 +13,9 @@ from penstock.core.canary.bins import NUM_BINS, NUM_TPOT_BINS, tpot_bin, ttft_bi
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.pick import Side
 from penstock.core.spec.objectives import Objectives
+from penstock.core.tenants.api_key import make_api_key, store_key
+from penstock.core.tenants.tenant import Access, ApiKeys, Tenant
+from penstock.gateway.tenants.api_key_index import IndexedKey
 
 CHAT = "/v1/chat/completions"
 USAGE = (
@@ -179,37 +181,54 @@ async def test_concurrency_is_the_mean_of_start_and_end(pair):
     assert {i: m.n for i, m in enumerate(arm.tpot) if m.n} == {tpot_bin(300, 1): 3}
 
 
-async def test_tenants_are_counted_if_the_service_names_a_header(pair):
+def with_tenants(front, *names):
+    """Let only these tenants in. Returns the headers with a key of each."""
+    tenants = [
+        Tenant(name, 1, identities=(ApiKeys("keys", name),), access=(Access("default"),))
+        for name in names
+    ]
+    keys = {name: make_api_key(name.encode().ljust(40)) for name in names}
+    authenticator = front.gateway.state.authenticator
+    authenticator.tenants.publish(tenants)
+    authenticator.keys.publish(
+        {
+            key.id: IndexedKey(store_key(key, bytes(16), name, 0.0).hash, name)
+            for name, key in keys.items()
+        }
+    )
+    return {name: {"authorization": f"Bearer {key.text}"} for name, key in keys.items()}
+
+
+async def stream_with(front, headers):
+    body = {"model": "chat", "stream": True}
+    async with front.client.post(front.url + CHAT, json=body, headers=headers) as got:
+        await got.read()
+    await front.idle()
+
+
+async def test_tenants_are_counted_by_their_names(pair):
     front = await pair(
         responding(event_of("a"), event_of("b"), USAGE % 2, DONE), weights={"r1": 100}
     )
-    (service,) = front.snapshots.current.services
-    requests = {"authorization": "Bearer sk-1", "x-tenant": "müller"}
-    for header, tenants in (("", {}), ("x-tenant", {"müller": 1})):
-        front.publish(replace(service, tenant_header=header))
-        async with front.client.post(
-            front.url + CHAT, json={"model": "chat", "stream": True}, headers=requests
-        ) as got:
-            await got.read()
-        arm = (await arms_of(front))["default/chat"]["default/engine-0"]
-        assert {name: each.requests for name, each in arm.tenants.items()} == tenants
-    assert arm.tenants["müller"].ttft.n == 1
-    await front.ask(CHAT)  # without the header
-    assert len((await arms_of(front))["default/chat"]["default/engine-0"].tenants) == 1
+    await stream_with(front, {})
+    assert (await arms_of(front))["default/chat"]["default/engine-0"].tenants == {}
+    keys = with_tenants(front, "acme", "other")
+    for name in ("acme", "other", "acme"):
+        await stream_with(front, keys[name])
+    arm = (await arms_of(front))["default/chat"]["default/engine-0"]
+    assert {name: each.requests for name, each in arm.tenants.items()} == {"acme": 2, "other": 1}
+    assert arm.tenants["acme"].ttft.n == 2
+    assert arm.requests == 4
 
 
 async def test_tenants_are_not_counted_with_one_side(start_engine, start_gateway, make_service):
     """Tenants of a service with one side would fill the bounded table."""
     engines = [await start_engine(), await start_engine(revision="r2")]
     front = await start_gateway()
+    keys = with_tenants(front, "of-1", "of-2")
     for with_engines in (engines[:1], engines):
-        service = make_service(*with_engines, weights={"r1": 100})
-        front.publish(replace(service, tenant_header="x-tenant"))
-        name = {"x-tenant": f"of-{len(with_engines)}"}
-        body = {"model": "chat", "stream": True}
-        async with front.client.post(front.url + CHAT, json=body, headers=name) as got:
-            await got.read()
-        await front.idle()
+        front.publish(make_service(*with_engines, weights={"r1": 100}))
+        await stream_with(front, keys[f"of-{len(with_engines)}"])
     arm = (await arms_of(front))["default/chat"]["default/engine-0"]
     assert (arm.requests, set(arm.tenants)) == (2, {"of-2"})
 

@@ -1,6 +1,5 @@
 """Schema of spec.rollout.canary: how the canary is compared, and what else it has to pass."""
 
-import json
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -14,13 +13,11 @@ from penstock.api.schema.defaults import (
     optional,
 )
 from penstock.api.schema.lists import listed, map_by, unique_by
-from penstock.api.schema.rules import Model, Obeys, Rule, matches
+from penstock.api.schema.rules import Model, Rule
 from penstock.api.schema.scalars import MAX_DECIMAL_LENGTH, Percent, PositiveDuration, decimal
 from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.rollout import RolloutSpec
 
-# Headers that must not name the tenant, because the tenant's name is stored with the evidence.
-SECRET_HEADERS = ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"]
 MAX_WEIGHT_PERCENT = 50
 
 
@@ -129,28 +126,6 @@ class Canary(Model):
         "Prometheus queries whose results must stay within bounds while the canary is judged.",
         max_length=10,
         json_schema_extra=map_by("name"),
-    )
-    tenant_header: (
-        Annotated[
-            str,
-            Obeys(
-                matches(
-                    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-                    "must be the name of a header in lower case, such as x-tenant",
-                ),
-                Rule(
-                    f"!(self in {json.dumps(SECRET_HEADERS)})",
-                    lambda name: name not in SECRET_HEADERS,
-                    "must not be a header that holds a secret",
-                ),
-            ),
-        ]
-        | None
-    ) = optional(
-        "Request header that names the tenant, such as x-tenant, for `penstock rollout "
-        "status --by tenant`. Its values are stored with the evidence, so the header "
-        "must not contain a secret. Default: none.",
-        max_length=63,
     )
     mirror: Mirror | None = optional(
         "Copies of requests for the canary before it gets traffic. Default: none."

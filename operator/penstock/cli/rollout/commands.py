@@ -152,7 +152,7 @@ async def _evidence(
         print_by_tenant(trial)
     else:
         raise Refused(
-            f"no tenants were recorded: set spec.rollout.canary.tenantHeader of {target.text}"
+            f"no tenants were recorded: no Tenant of the cluster has sent requests to {target.text}"
         )
     return True
 

@@ -17,7 +17,7 @@ from penstock.core.canary.bins import (
     ttft_bin,
 )
 from penstock.core.canary.moments import NOTHING, Moments
-from penstock.core.canary.tenants import MAX_TENANTS, NO_TENANT_DATA, OTHERS, Tenant, Tenants
+from penstock.core.canary.tenants import MAX_TENANTS, NO_TENANT_DATA, OTHERS, TenantCounts, Tenants
 
 # Lower bound of recorded latencies, s: the clock's resolution, and logarithms need a positive number.
 MIN_LATENCY_S = 1e-6
@@ -155,12 +155,12 @@ class ArmCounter:
         self._counters = dict.fromkeys(COUNTERS, 0)
         self._moments = dict.fromkeys(MOMENTS, NOTHING)
         self._binned = {name: list(getattr(NO_REQUESTS, name)) for name in BINNED}
-        self._tenants: dict[str, Tenant] = {}
+        self._tenants: dict[str, TenantCounts] = {}
 
     def record_failure(self, tenant: str | None = None) -> None:
         """Count a failed request. tenant: None if the service does not distinguish tenants."""
         self._count(requests=1, errors=1, violations=1)
-        self._add_to_tenant(tenant, Tenant(requests=1, errors=1))
+        self._add_to_tenant(tenant, TenantCounts(requests=1, errors=1))
 
     def record_answer(self, answer: Answer, tenant: str | None = None) -> None:
         """Count an answered request. tenant: None if the service does not distinguish tenants."""
@@ -173,7 +173,7 @@ class ArmCounter:
         self._add("overall", _log(answer.overall_s))
         self._add("output", _log(answer.output_tokens))
         self._add_to_bin("missed", queue_bin(answer.ahead), MISSED if answer.violates else MET)
-        self._add_to_tenant(tenant, Tenant(requests=1, ttft=ttft, tpot=tpot))
+        self._add_to_tenant(tenant, TenantCounts(requests=1, ttft=ttft, tpot=tpot))
 
     def snapshot(self) -> Arm:
         """The counts so far."""
@@ -195,7 +195,7 @@ class ArmCounter:
         bins = self._binned[name]
         bins[index] = bins[index].plus(value)
 
-    def _add_to_tenant(self, tenant: str | None, more: Tenant) -> None:
+    def _add_to_tenant(self, tenant: str | None, more: TenantCounts) -> None:
         if tenant is None:
             return
         has_room = tenant in self._tenants or len(self._tenants) < MAX_TENANTS - 1

@@ -1,7 +1,6 @@
 """Outcomes and latencies by tenant, for a bounded number of tenants; the rest is merged into one.
 
-Tenant names come from a request header that the service's spec names. The bound keeps a client that sends
-many names from filling the gateway's memory.
+A tenant's name is that of its Tenant. The bound keeps reports small where a cluster has thousands of them.
 """
 
 from collections.abc import Mapping
@@ -10,12 +9,11 @@ from dataclasses import dataclass
 from penstock.core.canary.moments import NOTHING, Moments
 
 MAX_TENANTS = 30
-MAX_NAME_CHARS = 63
 OTHERS = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class TenantCounts:
     """Statistics of one tenant. requests: finished, with failed ones. ttft, tpot: log seconds."""
 
     requests: int = 0
@@ -23,16 +21,16 @@ class Tenant:
     ttft: Moments = NOTHING
     tpot: Moments = NOTHING
 
-    def plus(self, other: "Tenant") -> "Tenant":
-        return Tenant(
+    def plus(self, other: "TenantCounts") -> "TenantCounts":
+        return TenantCounts(
             self.requests + other.requests,
             self.errors + other.errors,
             self.ttft.plus(other.ttft),
             self.tpot.plus(other.tpot),
         )
 
-    def increase_over(self, earlier: "Tenant") -> "Tenant":
-        return Tenant(
+    def increase_over(self, earlier: "TenantCounts") -> "TenantCounts":
+        return TenantCounts(
             self.requests - earlier.requests,
             self.errors - earlier.errors,
             self.ttft.increase_over(earlier.ttft),
@@ -40,15 +38,8 @@ class Tenant:
         )
 
 
-NO_TENANT_DATA = Tenant()
-Tenants = Mapping[str, Tenant]
-
-
-def tenant_name(header: str | None) -> str | None:
-    """The tenant's name in a request header; None if it is absent, too long or not printable."""
-    if not header or not header.isprintable() or len(header) > MAX_NAME_CHARS:
-        return None
-    return header
+NO_TENANT_DATA = TenantCounts()
+Tenants = Mapping[str, TenantCounts]
 
 
 def plus(left: Tenants, right: Tenants) -> Tenants:

@@ -8,7 +8,6 @@ receiving -> waiting -> first byte -> streaming
 from collections.abc import Mapping
 from functools import partial
 
-from penstock.core.canary.tenants import tenant_name
 from penstock.core.routing.apis import Api
 from penstock.core.routing.charge import Ending, ending_of_timeout
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
@@ -17,7 +16,6 @@ from penstock.gateway.http.client import ClientResponse, checked_headers, read_b
 from penstock.gateway.http.headers import (
     Scope,
     client_address,
-    header_text,
     headers_for_engine,
     path_with_query,
     preferred_wait_s,
@@ -120,7 +118,8 @@ class ProxiedRequest:
             service,
             request,
             arrived_s,
-            tenant=_tenant(service, headers),
+            # Only compared sides tell tenants apart
+            tenant=(self._caller.name or None) if service.is_mixed else None,
             key=key,
             adapter=target.adapter,
         )
@@ -227,13 +226,6 @@ class ProxiedRequest:
         relay = self._attempts.relay
         is_cut = relay is not None and bool(relay.cut_cause)
         self._telemetry.close(self._client, self._record, is_cut=is_cut)
-
-
-def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:
-    """The tenant that the request counts for; None if the service does not tell tenants apart."""
-    if not service.tenant_header or not service.is_mixed:
-        return None
-    return tenant_name(header_text(headers.get(service.tenant_header.encode(), b"")))
 
 
 def _ending_of_cancellation(cancelled: RequestCancelled, *, is_blocked: bool) -> Ending | None:

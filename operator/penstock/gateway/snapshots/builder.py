@@ -188,7 +188,6 @@ def _service(body: Object) -> Service:
         # Assumed shares have no generation, so that no rollout relies on them.
         generation=status.get("trafficGeneration", 0) if _has_traffic(status) else 0,
         mirror=mirror_of(status),
-        tenant_header=canary.get("tenantHeader", ""),
         stalled=_stalled(status),
         is_scaled_to_zero=_is_scaled_to_zero(status),
         wakes_in_s=_wakes_in_s(spec, status),

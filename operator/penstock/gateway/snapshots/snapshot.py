@@ -43,8 +43,6 @@ class Service:
     affinity: Affinity = "None"
     generation: int = 0  # of the weights
     mirror: RolloutMirror | None = None  # of its rollout
-    # The header that names the tenant, in lower case; empty if tenants are not distinguished
-    tenant_header: str = ""
     # Reason in one word why no revision can serve before the spec is changed; empty if one may
     stalled: str = ""
     is_scaled_to_zero: bool = False  # whether no engine is wanted
