@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
+from benchmarks.gateway.token_check import KEYS, flood
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from tests.gateway.tenants.verifier import CLIENT, FOUND, GROUP, Clocks, make_tokens, tenant
 from tests.support.oidc_issuer import AUDIENCE, sign
@@ -139,3 +140,8 @@ async def test_invalid_tokens_of_a_network_are_checked_at_a_bounded_rate(
 async def test_valid_tokens_are_no_part_of_the_budget(tokens: BearerTokens) -> None:
     for number in range(int(BURST) * 2):
         assert await tokens.verify(token(jti=str(number)), CLIENT) == FOUND
+
+
+async def test_most_of_a_flood_of_invalid_tokens_is_not_checked() -> None:
+    num_checked, _ = await flood(KEYS["EdDSA"]())
+    assert num_checked == 149  # 50, and 10 a second for 10 s

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from typing import Any
+from functools import partial
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -33,10 +33,7 @@ async def test_tokens_of_accounts(kube: Kube, namespace: str) -> None:
     for account in ("runner", "other", "deleted"):
         await kube.create(SERVICE_ACCOUNTS, namespace, {"metadata": {"name": account}})
 
-    async def review(body: dict[str, Any]) -> dict[str, Any]:
-        return await kube.create(TOKEN_REVIEWS, None, body)
-
-    reviews = TokenReviews(review, AUDIENCE, time.time)
+    reviews = TokenReviews(partial(kube.create, TOKEN_REVIEWS, None), AUDIENCE, time.time)
     reviews.replace(
         ("batch", ServiceAccount(account, namespace, account)) for account in ("runner", "deleted")
     )
