@@ -105,6 +105,14 @@ async def test_the_oldest_tenant_has_an_identity_that_several_name(tokens: Beare
     assert await tokens.verify(token(), CLIENT) == ProvenIdentity("old", "sso")
 
 
+async def test_the_keys_of_a_younger_tenant_do_not_prove_the_identity_of_an_older_one(
+    tokens: BearerTokens,
+) -> None:
+    tokens.replace([tenant("old", ISSUER), tenant("young", ISSUER, jwks_url=OTHER_URL)])
+    assert await tokens.verify(token(), CLIENT) == ProvenIdentity("old", "sso")
+    assert await tokens.verify(token(OTHER_KEY), CLIENT) is TokenRefusal.NOT_ACCEPTED
+
+
 async def test_keys_from_one_url_prove_nothing_to_a_tenant_that_names_another(
     tokens: BearerTokens,
 ) -> None:

@@ -1,9 +1,10 @@
 """Verifies bearer tokens that are no API keys, and remembers those that are good."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from penstock.clients.machine.clock import monotonic, unix_time
+from penstock.core.tenants.identity_claims import claim_holders, claim_of
 from penstock.core.tenants.tenant import Identity, Jwt, ServiceAccount, Tenant
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.limits.client_network import client_network
@@ -44,9 +45,15 @@ class BearerTokens:
         self._unix_now = unix_now
         self._version = 0
 
-    def replace(self, tenants: Iterable[Tenant]) -> None:
+    def replace(self, tenants: Sequence[Tenant]) -> None:
         """Set the Tenants, the oldest first: it has the identities that several name."""
-        identities = [(tenant.name, each) for tenant in tenants for each in tenant.identities]
+        holders = claim_holders(tenants)
+        identities = [
+            (tenant.name, each)
+            for tenant in tenants
+            for each in tenant.identities
+            if holders[claim_of(each)] == tenant.name
+        ]
         if identities == self._identities:
             return
         self._identities = identities
