@@ -1,5 +1,7 @@
 """The gateway's management endpoints: health, readiness, metrics and the stats report."""
 
+from dataclasses import replace
+
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -42,7 +44,10 @@ class ManagementEndpoints:
         return Response(text, headers={"Content-Type": content_type})
 
     async def _stats_report(self, _: Request) -> Response:
-        report = self._state.stats.report(self._state.snapshots.current)
+        report = replace(
+            self._state.stats.report(self._state.snapshots.current),
+            tenants=self._state.authenticator.tenants.generations,
+        )
         return Response(stats_report.encode(report), media_type="application/json")
 
     async def _wake_poll(self, request: Request) -> Response:

@@ -1,10 +1,13 @@
 """Tenants that pydantic and a real API server accept or refuse."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
+from penstock.api.conversion.tenants import to_tenant
 from penstock.api.tenant.kind import MAX_LIMIT, TenantSpec
 from penstock.clients.kubernetes.client import Kube
 from penstock.clients.kubernetes.resources import TENANTS
@@ -12,6 +15,7 @@ from penstock.core.routing.apis import API_PATHS
 from penstock.core.spec.service import API_VERSION
 from penstock.errors import Rejected
 
+ROOT = Path(__file__).parents[3]
 KEYS: dict[str, Any] = {"name": "keys", "type": "APIKey", "apiKey": {"secretName": "acme-keys"}}
 PODS = {
     "name": "pods",
@@ -159,3 +163,11 @@ async def test_api_server_agrees(kube: Kube) -> None:
         assert "Duplicate value" in (await server_error(twice) or "")
     assert '"/v1/chat/completions"' in (await server_error(UNKNOWN_ROUTE) or "")
     assert "no dots" in (await server_error({}, "a.b") or "")
+
+
+def test_the_example_is_a_tenant_that_may_use_a_model() -> None:
+    body = yaml.safe_load((ROOT / "examples" / "tenant.yaml").read_text())
+    assert pydantic_error(body["spec"]) is None
+    metadata = body["metadata"] | {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    tenant = to_tenant(body | {"metadata": metadata})
+    assert tenant.may_use("default", "chat", "/v1/chat/completions")

@@ -11,6 +11,7 @@ from penstock.clients.pods.stats_report import PATH, parse
 from penstock.core.observed.gateway_report import GatewayReport
 from penstock.core.routing.apis import COMPLETIONS
 from penstock.core.spec.objectives import Objectives
+from penstock.core.tenants.tenant import Tenant
 from penstock.gateway.apis.response_usage import ResponseUsage
 
 USAGE = b'data: {"usage":{"prompt_tokens":9,"completion_tokens":%d}}\n\n'
@@ -28,6 +29,13 @@ async def reading(front):
     report = await report_of(front)
     assert isinstance(report, GatewayReport)
     return report.services["default/chat"]
+
+
+async def test_the_generation_of_each_tenant_is_told(start_gateway):
+    front = await start_gateway()
+    assert (await report_of(front)).tenants == {}
+    front.gateway.state.authenticator.tenants.publish([Tenant("acme", 3), Tenant("other", 1)])
+    assert (await report_of(front)).tenants == {"acme": 3, "other": 1}
 
 
 @pytest.mark.parametrize(("path", "tokens"), [(CHAT, 4), (TEXT, 5)])
