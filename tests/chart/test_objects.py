@@ -57,7 +57,9 @@ def test_rights_have_no_wildcard_and_lists_of_secrets(values: dict[str, Any]) ->
     rules = [rule for role in roles for rule in role["rules"]]
     num_roles = 5 if values.get("userRoles", {}).get("enabled", True) else 3
     # Those for Tenants, which belong to no namespace
-    assert len(roles) == num_roles + (2 if "watchNamespace" in values else 0)
+    assert len(roles) == num_roles + (
+        2 if "watchNamespace" in values and "tenantRoles" not in values else 0
+    )
     for rule in rules:
         assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
         assert not any(resource.startswith("secrets") for resource in rule["resources"])

@@ -80,6 +80,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         }
     },
     "one_namespace": {"watchNamespace": "team-a", "monitoring": MONITORING} | PROMETHEUS,
+    "one_namespace_alone": {"watchNamespace": "team-a", "tenantRoles": {"enabled": False}},
     "monitored": {"monitoring": MONITORING} | PROMETHEUS,
     "bare": {
         "networkPolicy": {"enabled": False},

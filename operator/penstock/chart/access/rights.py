@@ -166,7 +166,8 @@ def _tenant_role(account: str, rules: list[Object]) -> list[Tree]:
     role, binding = _role_and_binding("Cluster", account, rules, None)
     role |= {"metadata": role["metadata"] | name}
     binding |= {"metadata": role["metadata"], "roleRef": binding["roleRef"] | name}
-    return [If("watchNamespace", role), If("watchNamespace", binding)]
+    enabled = "tenantRoles.enabled"
+    return [If("watchNamespace", If(enabled, each)) for each in (role, binding)]
 
 
 def _lease_role() -> list[Tree]:

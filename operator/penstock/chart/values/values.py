@@ -56,6 +56,14 @@ class UserRoles(ValuesModel):
     in the whole cluster, and write only as cluster-admin."""
 
 
+class TenantRoles(ValuesModel):
+    """Rights of operator and gateway on Tenants, which belong to no namespace."""
+
+    enabled: bool = True
+    """Install them with watchNamespace too, as ClusterRoles. If you may not, an administrator has to: without
+    them gateways let nobody in."""
+
+
 # Variables that `tracing` sets must not be in gateway.extraEnv too.
 _TRACING_RULE: JsonDict = {
     "if": {"properties": {"tracing": {"properties": {"endpoint": {"minLength": 1}}}}},
@@ -84,10 +92,11 @@ class Values(ValuesModel):
     watch_namespace: str = Field(
         default="", pattern=rf"^({NAMESPACE_PATTERN})?$", max_length=MAX_NAMESPACE_LENGTH
     )
-    """Namespace whose services are operated and served, with rights in this namespace only. Empty: all
-    namespaces."""
+    """Namespace whose services are operated and served, with rights in this namespace only, but for
+    tenantRoles. Empty: all namespaces."""
     crds: Crds = Crds()
     user_roles: UserRoles = UserRoles()
+    tenant_roles: TenantRoles = TenantRoles()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that operator and gateway log."""
     operator: Operator = Operator()
