@@ -44,3 +44,7 @@ class Forbidden(Transient):
 
 class CertificateError(Exception):
     """A certificate or its key cannot be used. The message names the file and has none of its content."""
+
+
+class TokenFileError(Exception):
+    """The file of a token cannot be used. The message names the file and has none of its content."""

@@ -56,6 +56,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "manifests",
         "Print the manifests that install Penstock, for kubectl apply.",
     ),
+    "batch": (OPERATE, "servers.batch", "Run the server of files and batches."),
     "gateway": (OPERATE, "servers.gateway", "Run the OpenAI-compatible gateway."),
     "operator": (OPERATE, "servers.operator", "Run the operator."),
     "chart": (DEVELOP, "generated.chart", "Write the Helm chart, or check it."),

@@ -15,7 +15,7 @@ FILE = StoredFile(keys.new_file_id(), "team", "in.jsonl", "batch", 10, 100, 200)
 BATCH = Batch(
     id=keys.new_batch_id(), tenant="team", endpoint="/v1/completions", input_file=FILE.id,
     output_file=keys.new_file_id(), error_file=keys.new_file_id(), created_s=101, expires_s=300,
-    num_lines=4,
+    results_retention_s=3600, num_lines=4,
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from penstock.core.formats.serialization import deserialize, serialize
 
 NEW = Batch(
     id="batch_1", tenant="team", endpoint="/v1/completions", input_file="file-1", output_file="file-2",
-    error_file="file-3", created_s=100, expires_s=86500, metadata={"run": "7"},
+    error_file="file-3", created_s=100, expires_s=86500, results_retention_s=3600, metadata={"run": "7"},
 )  # fmt: skip
 
 

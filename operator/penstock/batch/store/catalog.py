@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import TypeVar
 
 from penstock.batch.store import keys
@@ -94,6 +94,17 @@ class Catalog:
 
     def all_batches(self) -> list[Batch]:
         return [each for batches in self._batches.values() for each in batches.values()]
+
+    def is_in_use(self, file: StoredFile) -> bool:
+        """Whether a batch that has not ended needs a file."""
+        batches = self._batches.get(file.tenant, {}).values()
+        return any(each.input_file == file.id and not each.is_finished for each in batches)
+
+    async def content(self, file: StoredFile, chunk_bytes: int) -> AsyncGenerator[bytes, None]:
+        """Read the content of a file in chunks. Raises StoreError."""
+        key = keys.file_content(file.tenant, file.id)
+        for start in range(0, file.num_bytes, chunk_bytes):
+            yield await self.store.read(key, start, chunk_bytes)
 
     async def add_file(self, file: StoredFile) -> None:
         """Add a file whose content is stored. Raises StoreError."""

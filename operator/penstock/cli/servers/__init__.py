@@ -1,1 +1,1 @@
-"""Commands that run a server: the operator or the gateway."""
+"""Commands that run a server: the operator, the gateway or the batch server."""

@@ -66,6 +66,7 @@ class Batch:
     error_file: str
     created_s: int
     expires_s: int
+    results_retention_s: int  # after which the files of results are deleted
     status: BatchStatus = "validating"
     metadata: Mapping[str, str] = field(default_factory=dict)
     model: str | None = None  # None: not known yet, or lines name several

@@ -1,9 +1,9 @@
-"""The reference page of all metrics: of operator, gateway and engine."""
+"""The reference page of all metrics: of operator, gateway, batch server and engine."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from penstock.observability.metrics import gateway, operator
+from penstock.observability.metrics import batch, gateway, operator
 from penstock.observability.metrics.specs import MetricSpec
 from penstock_engine.contract import feature_metric_specs as features
 from penstock_engine.contract import metric_specs as engine
@@ -39,10 +39,10 @@ INTRODUCTION = """# Metrics
 Generated from `operator/penstock/observability/metrics/` and
 `engine/penstock_engine/contract/` by `penstock docs`; do not edit.
 
-All processes expose them at `/metrics`: operators at port 8081, gateways at port 8082, engines at the
-port that answers requests. Each label has a bounded number of values, and the series of a deleted service or
-revision are dropped. Histograms have the samples `_bucket`, `_sum` and `_count`. Names and meanings
-stay: see [API stability](api-stability.md#metrics-commands-and-http)."""
+All processes expose them at `/metrics`: operators at port 8081, gateways at port 8082, batch servers at
+port 8085, engines at the port that answers requests. Each label has a bounded number of values, and the
+series of a deleted service or revision are dropped. Histograms have the samples `_bucket`, `_sum` and
+`_count`. Names and meanings stay: see [API stability](api-stability.md#metrics-commands-and-http)."""
 
 # A label that at least this many metrics of a process have is explained once, above their tables.
 MIN_SHARED = 3
@@ -56,6 +56,7 @@ def page() -> str:
     parts = [INTRODUCTION, "## Operator", "Only the leading replica has series with `service`."]
     parts += _section([("", map(_row, operator.METRICS))])
     parts += ["## Gateway", *_section([("", map(_row, gateway.METRICS))])]
+    parts += ["## Batch server", *_section([("", map(_row, batch.METRICS))])]
     groups = [(introduction, map(_engine_row, specs)) for introduction, specs in ENGINE_GROUPS]
     parts += ["## Engine", *_section(groups)]
     return "\n\n".join(parts) + "\n"

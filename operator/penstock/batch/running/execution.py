@@ -1,0 +1,190 @@
+"""Sends the lines of one batch until each has a result, or the batch is stopped."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.batch.running.line_client import LineClient
+from penstock.batch.running.line_permits import LinePermits
+from penstock.batch.running.line_source import LineSource
+from penstock.batch.store.journal import Journal, JournalEntry
+from penstock.batch.store.keys import new_line_id
+from penstock.batch.store.object_store import StoreError
+from penstock.batch.telemetry import BatchMetrics
+from penstock.core.batches.concurrency import LineWindow
+from penstock.core.batches.input_line import InputLine
+from penstock.core.batches.records import Batch
+from penstock.core.batches.results import MAX_SERVER_ERRORS, Answer, result_line
+
+logger = logging.getLogger(__name__)
+
+# s: longest wait for something to change, so that a changed clock delays nothing for long.
+MAX_WAIT_S = 1.0
+
+
+@dataclass(slots=True)
+class _Attempted:
+    """A line that was read. num_errors: answers to it that were errors of a server."""
+
+    line: InputLine
+    num_errors: int = 0
+
+
+class Execution:
+    """The lines of one batch at the gateway. stopped: set when no further line is to be sent.
+
+    now: Unix time.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        source: LineSource,
+        journal: Journal,
+        client: LineClient,
+        permits: LinePermits,
+        metrics: BatchMetrics,
+        now: Callable[[], float],
+    ) -> None:
+        self._batch, self._source, self._journal = batch, source, journal
+        self._client, self._permits, self._metrics, self._now = client, permits, metrics, now
+        self._window = LineWindow()
+        self._running: set[asyncio.Task[None]] = set()
+        self._refused: deque[_Attempted] = deque()  # they are sent again
+        self._changed = asyncio.Event()
+        self._is_read = self._is_stopped = self._is_closing = False
+
+    def stop(self) -> None:
+        """Send no further line, and let `run` return when those that run have ended."""
+        self._is_stopped = True
+        self._changed.set()
+
+    def cut_lines(self) -> None:
+        """End the lines that run, without a result."""
+        for task in self._running:
+            task.cancel()
+
+    async def run(self) -> bool:
+        """Send lines. Returns whether all of them have a result, which the journal then has stored.
+
+        Raises StoreError if the input file cannot be read.
+        """
+        flushing = asyncio.create_task(self._flush_regularly())
+        try:
+            await self._send_all()
+        finally:
+            if self._running:
+                await asyncio.gather(*self._running, return_exceptions=True)
+            self._is_closing = True
+            self._changed.set()
+            await flushing
+        return self._is_done
+
+    @property
+    def _is_done(self) -> bool:
+        return self._is_read and not self._refused and not self._running
+
+    async def _send_all(self) -> None:
+        while not self._is_stopped and not self._is_done:
+            self._changed.clear()
+            attempted = await self._next() if self._may_send() else None
+            if attempted is None:
+                await self._wait_for_change()
+                continue
+            task = asyncio.create_task(self._send(attempted))
+            self._running.add(task)
+            task.add_done_callback(self._note_end)
+
+    def _may_send(self) -> bool:
+        return (
+            len(self._running) < self._window.num_lines
+            and self._now() >= self._window.resume_s
+            and self._journal.has_room
+        )
+
+    async def _next(self) -> _Attempted | None:
+        """The next line, a refused one first; None if all are read. Raises StoreError."""
+        if self._refused:
+            return self._refused.popleft()
+        line = None if self._is_read else await self._source.next()
+        if line is None:
+            if not self._is_read:
+                self._is_read = True
+                self._changed.set()
+            return None
+        return _Attempted(line)
+
+    async def _wait_for_change(self) -> None:
+        try:
+            async with asyncio.timeout(MAX_WAIT_S):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._changed.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error  # an error of this program: it is logged, and the line has no result
+
+    async def _send(self, attempted: _Attempted) -> None:
+        """Send a line once. Without a result it is among the refused ones then."""
+        result = None
+        try:
+            async with self._permits.hold(self._batch.tenant):
+                sent_s = self._now()
+                if sent_s >= self._window.resume_s and not self._is_stopped:
+                    answer = await self._client.send(self._batch, attempted.line)
+                    result = self._result_of(attempted, answer, sent_s)
+        finally:
+            if result is None:
+                self._refused.append(attempted)
+        if result is not None:
+            self._keep(attempted.line, result)
+
+    def _result_of(
+        self, attempted: _Attempted, answer: Answer | None, sent_s: float
+    ) -> Answer | None:
+        """The answer, if it is the line's result. None: the line has to be sent again."""
+        if answer is not None and answer.is_server_error and not answer.is_refusal:
+            attempted.num_errors += 1
+            if attempted.num_errors >= MAX_SERVER_ERRORS:
+                return answer
+        elif answer is not None and not answer.is_refusal:
+            self._window.note_answer()
+            return answer
+        self._metrics.lines.labels("repeated").inc()
+        retry_after_s = None if answer is None else answer.retry_after_s
+        self._window.note_refusal(self._now(), sent_s, retry_after_s)
+        return None
+
+    def _keep(self, line: InputLine, result: Answer) -> None:
+        self._metrics.lines.labels("completed" if result.is_success else "failed").inc()
+        text = result_line(new_line_id(), line.custom_id, result)
+        self._journal.add(JournalEntry(line.index, result.is_success, text))
+        if self._journal.is_segment_full:
+            self._changed.set()
+
+    async def _flush_regularly(self) -> None:
+        """Store results until the end, whatever the store says meanwhile."""
+        last_s = asyncio.get_running_loop().time()
+        while True:
+            is_last = self._is_closing
+            now_s = asyncio.get_running_loop().time()
+            if (
+                is_last
+                or self._journal.is_segment_full
+                or now_s - last_s >= self._journal.interval_s
+            ):
+                last_s = now_s
+                try:
+                    await self._journal.flush()
+                except StoreError as error:
+                    logger.warning("results of %s wait to be stored: %s", self._batch.id, error)
+                    is_last = False
+                self._changed.set()
+            if is_last:
+                return
+            await asyncio.sleep(0.1 if not self._is_closing else 0.5)

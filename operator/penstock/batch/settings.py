@@ -1,0 +1,39 @@
+"""Settings of a batch server."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSettings:
+    # URL of the gateway that gets the lines, such as http://penstock-gateway.penstock-system.
+    gateway_url: str
+    # File with the secret that gateways and this server share.
+    token_file: Path
+    # A folder, or the URL of a bucket with an optional prefix: s3://bucket/prefix.
+    store: str
+
+    # Port 0: a free one. The management port has probes and metrics.
+    host: str = "0.0.0.0"  # noqa: S104 - manifests give the pod's own address
+    port: int = 8084
+    management_port: int = 8085
+
+    # As OpenAI's bound on a file of a batch.
+    max_file_bytes: int = 200 << 20
+    # Bounds of one tenant: stored files, their total size, batches that are not deleted, and those of them
+    # that run. An open file or batch takes half a kilobyte of memory.
+    max_tenant_bytes: int = 10 << 30
+    max_tenant_files: int = 1000
+    max_tenant_batches: int = 1000
+    max_running_batches: int = 50
+    # s: files are deleted after this time, and batches this long after they ended.
+    retention_s: int = 30 * 24 * 3600
+
+    # Lines of all batches that are at the gateway at a time.
+    max_lines: int = 256
+    # Longer lines are refused: as the gateway's bound on a body.
+    max_line_bytes: int = 4 << 20
+    # Time limit of a line at the gateway, beyond the gateway's own of 1,800 s.
+    line_timeout_s: float = 1860.0
+    # Time after SIGTERM for lines that run to be answered. Others are sent again by the next process.
+    drain_timeout_s: float = 20.0

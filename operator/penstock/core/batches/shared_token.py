@@ -1,0 +1,17 @@
+"""What a gateway and the batch server prove to each other, and say of tenants."""
+
+# The token is a bearer token in both directions. With it this header names the tenant of a request; it is
+# empty while the cluster has no Tenant. Of others the header is ignored.
+TENANT_HEADER = "x-penstock-tenant"
+# Bytes of a token that cannot be guessed: 32 random bytes, or their text.
+MIN_TOKEN_BYTES = 32
+
+
+def parse_token(content: bytes) -> bytes:
+    """The token of a file. Raises ValueError."""
+    token = content.strip()
+    if len(token) < MIN_TOKEN_BYTES:
+        raise ValueError(f"must have a token of {MIN_TOKEN_BYTES} bytes or more")
+    if not token.isascii() or not token.decode("ascii").isprintable() or b" " in token:
+        raise ValueError("must have a token of printable ASCII characters without blanks")
+    return token
