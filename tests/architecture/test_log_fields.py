@@ -17,6 +17,7 @@ DOCUMENTED = {
     ("penstock", "judged"): logs.VERDICT,
     ("penstock", "request"): logs.ACCESS,
     ("penstock", "connection refused"): logs.REFUSAL,
+    ("penstock", "batch changed"): logs.BATCH_CHANGE,
     ("penstock_engine", "request"): log_fields.REQUEST,
     ("penstock_engine", "request failed"): log_fields.FAILURE,
 }

@@ -1,6 +1,7 @@
 """The gateway's ASGI applications: for clients, and for probes, metrics and the operator."""
 
 import logging
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.clients.machine.clock import monotonic
 from penstock.clients.machine.logs import fields
-from penstock.core.routing.apis import APIS, RESPONSES, STORED_RESPONSE_ROUTES, Api, error_form
+from penstock.core.routing.apis import (
+    APIS,
+    BATCH_ROUTES,
+    RESPONSES,
+    STORED_RESPONSE_ROUTES,
+    Api,
+    error_form,
+)
 from penstock.gateway.apis.errors import RequestError, error_body
 from penstock.gateway.apis.model_list import ModelList, model
 from penstock.gateway.http.certificate import ServedCertificate
@@ -24,6 +32,7 @@ from penstock.gateway.http.servers import HttpServers, http_servers
 from penstock.gateway.limits.retry_budget import RetryBudget
 from penstock.gateway.management import management_app
 from penstock.gateway.proxy.authentication import Authentication, caller_of
+from penstock.gateway.proxy.batch_request import BatchRequest
 from penstock.gateway.proxy.proxied_request import ProxiedRequest
 from penstock.gateway.proxy.stored_response import StoredResponseRequest
 from penstock.gateway.request_lifecycle.cancellation import CancelCause, RequestCancelled
@@ -31,9 +40,11 @@ from penstock.gateway.request_lifecycle.timeline import RequestPhase
 from penstock.gateway.selection.model_routing import claim_of
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.store import SnapshotStore
+from penstock.gateway.state.batch_server import BatchServer
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.tenants.authorization import ModelAccess
+from penstock.gateway.tenants.batch_lines import BatchLines
 from penstock.gateway.tenants.token_reviews import Review, no_review
 from penstock.gateway.upstream.upstream import Upstream
 
@@ -44,6 +55,8 @@ logger = logging.getLogger(__name__)
 
 # Most characters of a path that an error repeats, which could be 32 KiB.
 MAX_PATH_CHARACTERS = 200
+# Identifiers of files and batches, or none: no other text becomes part of a path to the batch server.
+IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{0,64}")
 
 
 class Gateway:
@@ -82,6 +95,10 @@ class Gateway:
                     Route(path, StoredResponseRoute(self.state, path), methods=methods)
                     for path, methods in STORED_RESPONSE_ROUTES.items()
                 ),
+                *(
+                    Route(path, BatchRoute(self.state, path), methods=methods)
+                    for path, methods in BATCH_ROUTES.items()
+                ),
             ],
             exception_handlers={HTTPException: _http_error},
         )
@@ -97,6 +114,14 @@ class Gateway:
         settings = self.state.settings
         app = Cors(self.app, settings.cors_origins) if settings.cors_origins else self.app
         return http_servers(app, self.management_app, settings, certificate)
+
+    def serve_batches(self, token: bytes) -> None:
+        """Relay requests about files and batches, and take the lines of batches.
+
+        token: that gateways and the batch server share.
+        """
+        self.state.batch_server = BatchServer(self.state.settings.batch_url, token)
+        self.state.authenticator.batch_lines = BatchLines(token)
 
     def drain(self) -> None:
         """Become unready, and close each connection with its next response."""
@@ -167,8 +192,27 @@ class StoredResponseRoute:
         await _run(stored, receive, response, request_id)
 
 
+class BatchRoute:
+    """The ASGI application of a route of files or batches. route: the path with its parameter."""
+
+    def __init__(self, state: GatewayState, route: str) -> None:
+        self._state = state
+        self._route = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        identifier = scope["path_params"].get("id", "")
+        if scope["path"] != self._route.format(id=identifier) or not IDENTIFIER.fullmatch(
+            identifier
+        ):
+            raise HTTPException(404, "Not Found")
+        request_id = request_id_of(scope)
+        response = ClientResponse(send, request_id, closing=self._state.is_draining)
+        request = BatchRequest(self._state, self._route, scope, response, request_id)
+        await _run(request, receive, response, request_id)
+
+
 async def _run(
-    proxied: ProxiedRequest | StoredResponseRequest,
+    proxied: ProxiedRequest | StoredResponseRequest | BatchRequest,
     receive: Receive,
     response: ClientResponse,
     request_id: str,

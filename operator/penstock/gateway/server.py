@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.clients.kubernetes.client import connect
 from penstock.clients.kubernetes.resources import TOKEN_REVIEWS
+from penstock.clients.machine.token_file import read_token
 from penstock.errors import CertificateError
 from penstock.gateway.app import Gateway
 from penstock.gateway.http.certificate import ServedCertificate
@@ -36,11 +37,14 @@ CERTIFICATE_CHECK_INTERVAL_S = 5.0
 async def serve(settings: GatewaySettings) -> None:
     """Run a gateway until SIGTERM or SIGINT and the drain that follows.
 
-    Raises KubeError if there are no credentials for a cluster, and CertificateError.
+    Raises KubeError if there are no credentials for a cluster, CertificateError and TokenFileError.
     """
     certificate = None
     if settings.tls_certificate is not None and settings.tls_key is not None:
         certificate = ServedCertificate(settings.tls_certificate, settings.tls_key)
+    batch_token = None
+    if settings.batch_token_file is not None:
+        batch_token = read_token(settings.batch_token_file)
     settings = fit_connections(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -55,6 +59,8 @@ async def serve(settings: GatewaySettings) -> None:
         tracer = _tracer()
         review = partial(kube.create, TOKEN_REVIEWS, None)
         gateway = Gateway(snapshots, upstream, settings, tracer=tracer, review=review)
+        if batch_token is not None:
+            gateway.serve_batches(batch_token)
         metrics = gateway.state.metrics
         gateway.state.authenticator.tenants.publish(())
         metrics.observe_credentials(kube.configuration)
@@ -100,6 +106,8 @@ async def run(gateway: Gateway, stop: asyncio.Event, servers: HttpServers | None
     finally:
         gateway.state.authenticator.tokens.close()
         await gateway.state.mirror.close()
+        if gateway.state.batch_server is not None:
+            await gateway.state.batch_server.close()
         await gateway.state.adapters.close()
 
 

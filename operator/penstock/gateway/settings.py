@@ -27,6 +27,10 @@ class GatewaySettings:
     # The namespace whose Secrets have the hashes of API keys.
     keys_namespace: str = KEYS_NAMESPACE
 
+    # URL of the batch server, and the file of the token that it shares with gateways; both or none.
+    batch_url: str = ""
+    batch_token_file: Path | None = None
+
     # Origins of web pages that may use the gateway, such as https://chat.example.com; "*": all.
     cors_origins: tuple[str, ...] = ()
 

@@ -42,6 +42,13 @@ REFUSAL = {
     "reason": "Why: too many connections, or no valid HTTP request.",
 }
 
+# Message "batch changed" of the batch server.
+BATCH_CHANGE = {
+    "batch": "Id of the batch.",
+    "tenant": "Name of its tenant.",
+    "status": "Its new status.",
+}
+
 # Message "reconciled" of the operator.
 RECONCILE = {
     "service": "`namespace/name` of the InferenceService.",
@@ -82,9 +89,9 @@ HEAD = """\
 
 Generated from `operator/penstock/observability/logs.py` by `penstock docs`; do not edit.
 
-Operator, gateway and engine write their logs to standard error: one JSON object a line, or text if that is a
-terminal. `--log-format json` or `text` chooses. `--log-level debug`, `info`, `warning` or `error` is the
-least severe level that is written. Fields without a value are absent.
+Operator, gateway, batch server and engine write their logs to standard error: one JSON object a line, or text
+if that is a terminal. `--log-format json` or `text` chooses. `--log-level debug`, `info`, `warning` or
+`error` is the least severe level that is written. Fields without a value are absent.
 
 No line has texts of prompts or answers, API keys, or other headers than the request's id. Control characters
 and line separators in texts that users made are escaped, so that nobody can forge a line.
@@ -129,6 +136,7 @@ def page() -> str:
                 "A connection that the gateway closes without a request, at most ten a minute.",
                 REFUSAL,
             ),
+            _section("Batch server: `batch changed`", "A new status of a batch.", BATCH_CHANGE),
             _section(
                 "Engine: `request`",
                 "One line for each choice of a request, when it ends. `--no-enable-log-requests` leaves "

@@ -114,7 +114,8 @@ class BatchJob:
         await self._context.catalog.save_batch(batch)
         self.batch = batch
         logger.info(
-            "batch", extra=fields(batch=batch.id, tenant=batch.tenant or None, status=batch.status)
+            "batch changed",
+            extra=fields(batch=batch.id, tenant=batch.tenant or None, status=batch.status),
         )
 
     async def _check_input(self) -> None:

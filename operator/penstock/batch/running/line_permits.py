@@ -33,7 +33,7 @@ class LinePermits:
     def _grant(self) -> None:
         while self._num_free and (tenant := self._queue.next_owner()) is not None:
             permit = self._queue.start(tenant)
-            if permit.done():  # whoever waited for it has left
+            if permit.done():  # the line that waited for it was stopped
                 self._queue.finish(tenant)
                 continue
             self._num_free -= 1

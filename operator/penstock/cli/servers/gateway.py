@@ -10,7 +10,7 @@ import uvicorn
 from penstock.cli.options.logs import LogFormatOption, LogLevelOption
 from penstock.clients.machine.logs import configure as configure_logs
 from penstock.core.routing.forwarded_client import Network, parse_trusted_proxy
-from penstock.errors import CertificateError, KubeError
+from penstock.errors import CertificateError, KubeError, TokenFileError
 from penstock.gateway.http.cors import check_origin
 from penstock.gateway.server import serve
 from penstock.gateway.settings import GatewaySettings
@@ -62,6 +62,16 @@ def run(
     tls_key: Annotated[
         Path | None, typer.Option(help="PEM file of the key of --tls-certificate.")
     ] = DEFAULT.tls_key,
+    batch_url: Annotated[
+        str,
+        typer.Option(
+            help="URL of the batch server. Default: the gateway has no files and batches.",
+        ),
+    ] = DEFAULT.batch_url,
+    batch_token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token that the batch server and gateways share."),
+    ] = DEFAULT.batch_token_file,
     cors_origin: Annotated[
         list[str],
         typer.Option(
@@ -203,6 +213,9 @@ def run(
     if (tls_certificate is None) != (tls_key is None):
         missing = "--tls-key" if tls_key is None else "--tls-certificate"
         raise typer.BadParameter("TLS needs both files; set it too", param_hint=missing)
+    if (batch_token_file is None) != (not batch_url):
+        missing = "--batch-url" if not batch_url else "--batch-token-file"
+        raise typer.BadParameter("batches need both options; set it too", param_hint=missing)
     configure_logs(values.pop("log_format"), values.pop("log_level"))
     origins, proxies = values.pop("cors_origin"), values.pop("trusted_proxy")
     _serve(GatewaySettings(cors_origins=tuple(origins), trusted_proxies=tuple(proxies), **values))
@@ -214,6 +227,6 @@ def _serve(settings: GatewaySettings) -> None:
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(serve(settings))
-    except (CertificateError, KubeError) as error:
+    except (CertificateError, KubeError, TokenFileError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from error

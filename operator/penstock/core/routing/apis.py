@@ -175,14 +175,24 @@ APIS = (
     INVOCATIONS,
 )  # fmt: skip
 
-# Paths of these routes, by which tenants are allowed to use them.
-API_PATHS = tuple(sorted({api.path for api in APIS}))
+# Paths of these routes, and of those below that tenants are allowed to use.
+API_PATHS = tuple(sorted({*(api.path for api in APIS), "/v1/batches", "/v1/files"}))
 
 # Routes about one stored response, with their methods. They go to the engine that has stored it.
 STORED_RESPONSE_ROUTES: Mapping[str, Sequence[str]] = {
     "/v1/responses/{response_id}": ("GET", "DELETE"),
     "/v1/responses/{response_id}/cancel": ("POST",),
     "/v1/responses/{response_id}/input_items": ("GET",),
+}
+
+# Routes of files and batches, with their methods. They go to the batch server.
+BATCH_ROUTES: Mapping[str, Sequence[str]] = {
+    "/v1/files": ("GET", "POST"),
+    "/v1/files/{id}": ("GET", "DELETE"),
+    "/v1/files/{id}/content": ("GET",),
+    "/v1/batches": ("GET", "POST"),
+    "/v1/batches/{id}": ("GET",),
+    "/v1/batches/{id}/cancel": ("POST",),
 }
 
 

@@ -18,6 +18,7 @@ from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Snapshot
 from penstock.gateway.snapshots.store import SnapshotStore
+from penstock.gateway.state.batch_server import BatchServer
 from penstock.gateway.state.endpoint_state import EndpointStates
 from penstock.gateway.state.response_owners import ResponseOwners
 from penstock.gateway.state.wake_calls import WakeCalls
@@ -57,6 +58,7 @@ class GatewayState:
     unanswered: UnansweredAttempts = field(default_factory=UnansweredAttempts)
     response_owners: ResponseOwners = field(default_factory=ResponseOwners)
     authenticator: Authenticator = field(init=False)
+    batch_server: BatchServer | None = None  # None: files and batches are not served
     endpoints: EndpointStates = field(init=False)
     stats: StatsRegistry = field(init=False)
     admission_queues: AdmissionQueues = field(init=False)

@@ -8,6 +8,7 @@ from penstock.core.routing.forwarded_client import Network
 from penstock.core.tenants.api_key import NO_KEY, PREFIX, parse_api_key
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.tenants.api_key_index import ApiKeyIndex, IndexedKey
+from penstock.gateway.tenants.batch_lines import BatchLines
 from penstock.gateway.tenants.bearer_tokens import BearerTokens
 from penstock.gateway.tenants.caller import ANYONE, Caller
 from penstock.gateway.tenants.credentials import read_credential
@@ -48,6 +49,7 @@ class Authenticator:
         self.tokens = tokens
         self.proxies = ProxyIdentities(trusted_proxies)
         self.tenants.listeners.append(self._replace_identities)
+        self.batch_lines: BatchLines | None = None  # None: there is no batch server
         self._require_tenants = require_tenants
         self._unix_now = unix_now
 
@@ -69,6 +71,10 @@ class Authenticator:
         if tenants is None:
             message = "the tenants are not known yet"
             raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")
+        if self.batch_lines is not None:
+            line = self.batch_lines.find_caller(headers, tenants, is_open=self.is_open)
+            if line is not None:
+                return line
         if self.is_open:
             return ANYONE
         credential = read_credential(headers)

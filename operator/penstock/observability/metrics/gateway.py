@@ -1,6 +1,6 @@
 """The metrics of the gateway. The label `service` is empty while the service is not known."""
 
-from penstock.core.routing.apis import APIS, STORED_RESPONSE_ROUTES
+from penstock.core.routing.apis import APIS, BATCH_ROUTES, STORED_RESPONSE_ROUTES
 from penstock.core.routing.charge import CHARGES, Ending
 from penstock.observability.metrics.specs import (
     CREDENTIAL,
@@ -25,7 +25,14 @@ WATCHED = Label("resource", ("inferenceservices", "loraadapters", "modelroutes",
 MODEL_LIST_ROUTES = ("/v1/models", "/v1/models/{name:path}")
 OTHER_ROUTE = "other"
 ROUTE = Label(
-    "route", (*(api.path for api in APIS), *STORED_RESPONSE_ROUTES, *MODEL_LIST_ROUTES, OTHER_ROUTE)
+    "route",
+    (
+        *(api.path for api in APIS),
+        *STORED_RESPONSE_ROUTES,
+        *BATCH_ROUTES,
+        *MODEL_LIST_ROUTES,
+        OTHER_ROUTE,
+    ),
 )
 CODE = Label(
     "code", "HTTP statuses that the gateway sends or passes on; 499 if the client disconnected"
@@ -34,7 +41,7 @@ CAUSE = Label("cause", ("client", "route_timeout", "shutdown", "timeout", "upstr
 REJECTION = Label(
     "reason",
     (
-        "adapter_load_failed", "connections", "credentials_differ", "credentials_expired",
+        "adapter_load_failed", "batch_server", "connections", "credentials_differ", "credentials_expired",
         "credentials_invalid", "credentials_missing", "engines_failed", "internal", "invalid_request",
         "memory",
         "model_moved", "model_not_found", "no_endpoint", "no_route", "not_synced", "queue_full",
