@@ -50,9 +50,9 @@ class ServiceAccountIdentity(Model):
     """Pods that send the token of a ServiceAccount."""
 
     namespace: ObjectName = Field(
-        description="Namespace of the ServiceAccount.", min_length=1, max_length=63
+        description="Namespace of the ServiceAccount, such as team-a.", min_length=1, max_length=63
     )
-    name: ObjectName = Field(description="Its name.", min_length=1, max_length=253)
+    name: ObjectName = Field(description="Its name, such as batch.", min_length=1, max_length=253)
 
 
 class JwtIdentity(Model):

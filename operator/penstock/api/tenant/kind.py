@@ -84,7 +84,7 @@ class UsageLimit(Model):
     resource: LimitedResource = Field(
         description="What is counted. Tokens: those of prompts and outputs together."
     )
-    limit: int = Field(description="Most of it in a window.", ge=1, le=MAX_LIMIT)
+    limit: int = Field(description="Most of it in a window, such as 200000.", ge=1, le=MAX_LIMIT)
     unit: WindowUnit = Field(
         description="Window. Windows follow each other by UTC: minutes, days, months of the calendar."
     )
