@@ -125,5 +125,5 @@ def _too_many() -> RequestError:
         429,
         "too many invalid tokens came from this address; wait, and send a valid one",
         retry_after_s=1,
-        reason="invalid_tokens",
+        reason="too_many_invalid_tokens",
     )

@@ -41,7 +41,10 @@ SLOW_START_S = 15 * 60
 # Reasons of rejections that are the client's fault: no engine could have served these requests.
 CLIENT_REASONS = "invalid_request|model_not_found|too_large"
 # Reasons of rejections before the service is known that are not the client's fault.
-UNROUTED_REASONS = "connections|internal|memory|not_synced|route_broken|service_missing"
+UNROUTED_REASONS = (
+    "connections|internal|issuer_unavailable|memory|not_synced|route_broken|service_missing|"
+    "token_review_failed"
+)
 MAX_REJECTED, MAX_ERRORS = 0.02, 0.05
 # Failures within five minutes before an alert fires: of a service with few requests, one is no incident.
 MIN_FAILURES = 5
