@@ -31,7 +31,7 @@ from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.tenants.authorization import check_route
 
 NO_SERVER = (
-    "this gateway has no batch server: set the chart value batch.enabled to have files and batches"
+    "this gateway has no files and batches: start it with --batch-url, the URL of a batch server"
 )
 # Bound on the body of a request, in bytes: the 200 MiB of a file, and its form. The server has bounds of its
 # own, by tenant.

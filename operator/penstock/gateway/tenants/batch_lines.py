@@ -38,5 +38,5 @@ class BatchLines:
         tenant = tenants.by_name.get(name.decode("latin-1"))
         if tenant is None:
             message = "the tenant of the batch does not exist"
-            raise RequestError(401, message, code="tenant_not_found", reason="credentials_invalid")
+            raise RequestError(401, message, reason="credentials_invalid")
         return Caller(tenant, IDENTITY, is_batch=True)
