@@ -167,8 +167,7 @@ class _Lease:
             result = await obstore.get_async(self._store, LEASE)
         except FileNotFoundError:
             return None
-        version = {"e_tag": result.meta["e_tag"], "version": result.meta["version"]}
-        return version, str(json.loads(bytes(await result.bytes_async()))["holder"])
+        return _version(result.meta), str(json.loads(bytes(await result.bytes_async()))["holder"])
 
     async def _write(self, version: Any, holder: str) -> bool:
         """Replace this version of the lease. Returns False if there is another one."""
@@ -183,8 +182,13 @@ class _Lease:
                 written = await obstore.put_async(self._store, LEASE, text, mode=mode)
             except (AlreadyExistsError, PreconditionError):
                 return False
-        self._version = {"e_tag": written["e_tag"], "version": written["version"]}
+        self._version = _version(written)
         return True
+
+
+def _version(stored: Any) -> dict[str, str]:
+    """What identifies the version of an object in a condition. Buckets without versions have etags alone."""
+    return {name: stored[name] for name in ("e_tag", "version") if stored.get(name) is not None}
 
 
 @contextmanager
