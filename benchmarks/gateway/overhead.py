@@ -141,7 +141,7 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
     snapshots = SnapshotStore()
     async with Upstream(settings) as upstream:
         made = Gateway(snapshots, upstream, settings)
-        made.state.authenticator.tenants.publish(())
+        made.state.authenticator.tenants.publish((), is_open=True)
         snapshots.publish(snapshot(engine_port, shadow_port, mute_port))
         made.app = Clocked(made.app)
         servers = made.http_servers()

@@ -171,7 +171,7 @@ async def running_gateway(
     snapshots, stop = SnapshotStore(), asyncio.Event()
     async with Upstream(settings) as upstream:
         gateway = Gateway(snapshots, upstream, settings)
-        gateway.state.authenticator.tenants.publish(())
+        gateway.state.authenticator.tenants.publish((), is_open=True)
         servers = gateway.http_servers()
         running = asyncio.create_task(run(gateway, stop, servers))
         both = (servers.clients, servers.management)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.chart.value_sets import IMAGE, VALUE_SETS
 
-from penstock.chart.names import GATEWAY, OPERATOR, USER_EDIT_ROLE, USER_VIEW_ROLE
+from penstock.chart.names import GATEWAY, KEYS_ROLE, OPERATOR, USER_EDIT_ROLE, USER_VIEW_ROLE
 from penstock.chart.rendering.install import image_values, install_manifests
 from penstock.chart.rendering.resolve import MissingValue
 from penstock.chart.values.values import merged
@@ -55,14 +55,17 @@ def test_drains_take_one_gateway_and_one_operator_at_a_time() -> None:
 def test_rights_have_no_wildcard_and_lists_of_secrets(values: dict[str, Any]) -> None:
     roles = [each for (kind, _), each in objects(values).items() if kind.endswith("Role")]
     rules = [rule for role in roles for rule in role["rules"]]
-    num_roles = 5 if values.get("userRoles", {}).get("enabled", True) else 3
+    of_users = 2 if values.get("userRoles", {}).get("enabled", True) else 0
     # Those for Tenants, which belong to no namespace
-    assert len(roles) == num_roles + (
-        2 if "watchNamespace" in values and "tenantRoles" not in values else 0
-    )
+    of_tenants = 2 if "watchNamespace" in values and "tenantRoles" not in values else 0
+    assert len(roles) == 4 + of_users + of_tenants
     for rule in rules:
         assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
-        assert not any(resource.startswith("secrets") for resource in rule["resources"])
+    (keys,) = [role for role in roles for rule in role["rules"] if "secrets" in rule["resources"]]
+    assert keys["metadata"]["namespace"] == "penstock-keys"
+    assert keys["rules"] == [
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]}
+    ]
 
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
@@ -75,6 +78,8 @@ def test_objects_are_in_the_namespace_of_the_installation(values: dict[str, Any]
             assert namespace is None
         elif watched and kind in ("Role", "RoleBinding") and name in (OPERATOR, GATEWAY):
             assert namespace == watched
+        elif name == KEYS_ROLE:
+            assert namespace == "penstock-keys"
         else:
             assert namespace == "here"
 

@@ -423,7 +423,7 @@ async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awai
             snapshots = SnapshotStore()
             upstream = await stack.enter_async_context(Upstream(chosen))
             gateway = Gateway(snapshots, upstream, chosen, now, tracer, review)
-            gateway.state.authenticator.tenants.publish(())
+            gateway.state.authenticator.tenants.publish((), is_open=True)
             certificate = None if tls is None else ServedCertificate(tls / CERTIFICATE, tls / KEY)
             servers, stop = gateway.http_servers(certificate), asyncio.Event()
             task = asyncio.create_task(run(gateway, stop, servers))

@@ -8,6 +8,7 @@ NAMESPACE_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 MAX_NAMESPACE_LENGTH = 63
 OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"
 NODE_CACHE = "penstock-node-cache"
+KEYS_ROLE = "penstock-gateway-keys"
 LEASE_NAME, LEASE_ROLE = "penstock-operator", "penstock-operator-lease"
 OPERATOR_PORT = 8081
 USER_VIEW_ROLE, USER_EDIT_ROLE = "penstock-view", "penstock-edit"

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "scaling.explain",
         "Explain why a service has its number of replicas, and what would change it.",
     ),
+    "keys": (USE, "keys.commands", "Create, list, rotate and revoke API keys of tenants."),
     "record": (USE, "scaling.record", "Record a service's scaling observations and decisions."),
     "replay": (
         USE,

@@ -62,8 +62,8 @@ IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{0,64}")
 class Gateway:
     """A gateway without its sockets: the applications and their state.
 
-    app: for clients. management_app: for probes, metrics and the operator. now: the monotonic clock.
-    tracer: None if traces are not exported. review: sends TokenReviews.
+    app: for clients. routes: those of app. management_app: for probes, metrics and the operator. now: the
+    monotonic clock. tracer: None if traces are not exported. review: sends TokenReviews.
     """
 
     def __init__(
@@ -103,6 +103,7 @@ class Gateway:
             exception_handlers={HTTPException: _http_error},
         )
         routes.router.redirect_slashes = False
+        self.routes = routes.routes
         self.app: ASGIApp = Authentication(self.state, routes)
         self.management_app = management_app(self.state)
 

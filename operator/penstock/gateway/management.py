@@ -37,6 +37,8 @@ class ManagementEndpoints:
             return JSONResponse({"status": "draining"}, 503)
         if not self._state.snapshots.is_synced:
             return JSONResponse({"status": "services and engines are not known yet"}, 503)
+        if not self._state.authenticator.is_synced:
+            return JSONResponse({"status": "tenants and their API keys are not known yet"}, 503)
         return JSONResponse({"status": "ok"})
 
     async def _metrics(self, request: Request) -> Response:

@@ -62,15 +62,17 @@ async def serve(settings: GatewaySettings) -> None:
         if batch_token is not None:
             gateway.serve_batches(batch_token)
         metrics = gateway.state.metrics
-        gateway.state.authenticator.tenants.publish(())
         metrics.observe_credentials(kube.configuration)
-        follower = group.create_task(
-            snapshots.follow(kube, settings.namespace, metrics.count_watch_restart)
-        )
+        restarted, authenticator = metrics.count_watch_restart, gateway.state.authenticator
+        followers = [
+            group.create_task(snapshots.follow(kube, settings.namespace, restarted)),
+            group.create_task(authenticator.follow(kube, settings.keys_namespace, restarted)),
+        ]
         try:
             await run(gateway, stop, gateway.http_servers(certificate))
         finally:
-            follower.cancel()
+            for follower in followers:
+                follower.cancel()
             if tracer is not None:
                 await asyncio.to_thread(tracer.close)
 

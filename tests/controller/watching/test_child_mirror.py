@@ -22,7 +22,7 @@ class Kube:
         self.lists, self.watches = lists, watches
         self.done, self.selectors = asyncio.Event(), set()
 
-    async def list(self, resource, namespace, **query):
+    async def list(self, resource, namespace, *, page_size, reduce, **query):
         self.selectors.add(query["labelSelector"])
         return (self.lists.pop(0) if resource == PODS else []), "1"
 

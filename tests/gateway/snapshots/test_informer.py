@@ -33,7 +33,7 @@ class Kube:
             raise step
         return step
 
-    async def list(self, resource, namespace, **query):
+    async def list(self, resource, namespace, *, page_size, reduce, **query):
         self.calls.append(("list", query))
         return await self._next()
 
@@ -161,7 +161,7 @@ class MissingKube(Kube):
         super().__init__(*script)
         self.now, self.cache, self.lists = now, (), []
 
-    async def list(self, resource, namespace, **query):
+    async def list(self, resource, namespace, *, page_size, reduce, **query):
         self.lists.append((self.now(), [item["metadata"]["name"] for item in self.cache]))
         return await super().list(resource, namespace, **query)
 

@@ -121,7 +121,7 @@ class Kube:
     def __init__(self):
         self.changes = asyncio.Queue()
 
-    async def list(self, resource, namespace, **query):
+    async def list(self, resource, namespace, *, page_size, reduce, **query):
         return ([self.body(0)] if resource is INFERENCE_SERVICES else []), "0"
 
     async def watch(self, resource, namespace, version, **query):

@@ -3,7 +3,7 @@
 They have only the verbs in use: e2e/revision_change compares these rules with the audit log.
 """
 
-from penstock.chart.names import GATEWAY, LEASE_ROLE, OPERATOR, labels
+from penstock.chart.names import GATEWAY, KEYS_ROLE, LEASE_ROLE, OPERATOR, labels
 from penstock.chart.tree import If, ReleaseNamespace, Text, Tree, Value
 from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.core.spec.service import GROUP, Object
@@ -110,6 +110,10 @@ OPERATOR_TENANT_RULES: list[Object] = [
     {"apiGroups": [GROUP], "resources": ["tenants"], "verbs": ["list", "watch"]},
     {"apiGroups": [GROUP], "resources": ["tenants/status"], "verbs": ["patch"]},
 ]
+# Granted in the namespace of API keys, which has nothing else.
+GATEWAY_KEYS_RULES: list[Object] = [
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]}
+]
 GATEWAY_TENANT_RULES: list[Object] = [
     {"apiGroups": [GROUP], "resources": ["tenants"], "verbs": ["list", "watch"]},
     # Tokens of ServiceAccounts that Tenants name.
@@ -127,6 +131,7 @@ def rights() -> list[Tree]:
         *_tenant_role(OPERATOR, OPERATOR_TENANT_RULES),
         *_tenant_role(GATEWAY, GATEWAY_TENANT_RULES),
         *_lease_role(),
+        *_keys_role(),
     ]
 
 
@@ -176,6 +181,26 @@ def _lease_role() -> list[Tree]:
     pods = [If("watchNamespace", rule) for rule in GATEWAY_PODS_RULES]
     subject = binding["subjects"][0] | {"name": OPERATOR}
     return [role | {"rules": [*LEASE_RULES, *pods]}, binding | {"subjects": [subject]}]
+
+
+def _keys_role() -> list[Tree]:
+    """The namespace of API keys, and the gateway's role in it with its binding.
+
+    Helm keeps the namespace: with it all keys would be deleted.
+    """
+    name = Value("gateway.keysNamespace")
+    metadata = {
+        "name": name,
+        "labels": labels(KEYS_ROLE),
+        "annotations": {"helm.sh/resource-policy": "keep"},
+    }
+    role, binding = _role_and_binding("", KEYS_ROLE, GATEWAY_KEYS_RULES, name)
+    subject = binding["subjects"][0] | {"name": GATEWAY}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata},
+        role,
+        binding | {"subjects": [subject]},
+    ]
 
 
 def _role_and_binding(

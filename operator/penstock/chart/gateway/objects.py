@@ -77,6 +77,8 @@ def _gateway_container() -> Object:
             Text.of("--management-port=", Json("gateway.managementPort")),
             flag("--namespace=", "watchNamespace"),
             flag("--log-level=", "logLevel"),
+            If("gateway.requireTenants", "--require-tenants"),
+            Text.of("--keys-namespace=", Value("gateway.keysNamespace")),
             If(TLS_SECRET, f"--tls-certificate={TLS_FOLDER}/tls.crt"),
             If(TLS_SECRET, f"--tls-key={TLS_FOLDER}/tls.key"),
             ForEach("gateway.trustedProxies", Text.of("--trusted-proxy=", Value(ITEM))),

@@ -12,8 +12,9 @@ from penstock.chart.component.values import (
     ValuesModel,
     prefer_other_zones,
 )
-from penstock.chart.names import GATEWAY
+from penstock.chart.names import GATEWAY, MAX_NAMESPACE_LENGTH, NAMESPACE_PATTERN
 from penstock.core.routing.origins import ORIGIN_PATTERN
+from penstock.core.tenants.api_key import KEYS_NAMESPACE
 
 PORTS_REFUSED = "managementPort must not be port; choose another one"
 BOUNDS_REFUSED = "minReplicas must not be greater than maxReplicas; raise maxReplicas"
@@ -74,8 +75,8 @@ class GatewayService(ValuesModel):
     """Service of the gateway."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
-    """Type of the Service. The gateway authenticates nobody: put a proxy that does so in front of it before
-    it is reachable from outside."""
+    """Type of the Service. Without Tenants the gateway is open: create one, or set requireTenants, before it
+    is reachable from outside."""
     external_traffic_policy: Literal["", "Cluster", "Local"] = ""
     """Of a Service of type NodePort or LoadBalancer: with Local, the gateway and networkPolicy.gatewayFrom
     see the addresses of clients, not those of nodes. Empty: Kubernetes' default, Cluster."""
@@ -133,6 +134,17 @@ class Gateway(Component):
     host_network: bool = False
     """Listen on the node's address, for clusters without load balancers. A node then runs one gateway, pods
     are replaced with an interruption, and most network plugins do not apply NetworkPolicies to them."""
+    require_tenants: bool = False
+    """Let nobody in while the cluster has no Tenant. Otherwise everybody who reaches the gateway may use all
+    models until there is one."""
+    keys_namespace: str = Field(
+        default=KEYS_NAMESPACE,
+        pattern=rf"^{NAMESPACE_PATTERN}$",
+        max_length=MAX_NAMESPACE_LENGTH,
+    )
+    """Namespace of the Secrets that have the hashes of API keys. The chart creates it, and Helm keeps it. The
+    gateway may list its Secrets, so it must have nothing else. Another installation in the same cluster needs
+    another one."""
     cors_origins: list[Origin] = Field(default=[])
     """Origins of web pages that may use the gateway, such as https://chat.example.com; `*` for all. Without
     any, browsers let no page of another origin read its responses."""

@@ -31,7 +31,8 @@ From this machine:
   kubectl -n {{{{ .Release.Namespace }}}} port-forward service/{GATEWAY} 8080:80
   curl http://localhost:8080/v1/models
 {{{{- end }}}}
-The gateway authenticates nobody: put a proxy that does so in front of it before others can reach it.
+The gateway lets everybody in until there is a Tenant: create one before others can reach it.
+  kubectl explain tenant.spec
 {{{{- if .Values.nodeCache.enabled }}}}
 
 Each node keeps fetched models in {{{{ .Values.nodeCache.path }}}}, for services whose

@@ -52,6 +52,14 @@ def run(
         str | None,
         typer.Option(help="Serve only services of this namespace. Default: all namespaces."),
     ] = DEFAULT.namespace,
+    require_tenants: Annotated[
+        bool,
+        typer.Option(help="Let nobody in while the cluster has no Tenant. Default: everybody."),
+    ] = DEFAULT.require_tenants,
+    keys_namespace: Annotated[
+        str,
+        typer.Option(help="Namespace of the Secrets that have the hashes of tenants' API keys."),
+    ] = DEFAULT.keys_namespace,
     tls_certificate: Annotated[
         Path | None,
         typer.Option(

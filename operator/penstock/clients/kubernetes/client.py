@@ -82,13 +82,32 @@ class Kube:
         return await self._json("GET", resource.path(namespace, name))
 
     async def list(
-        self, resource: Resource, namespace: str | None = None, **query: str
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        page_size: int | None = None,
+        reduce: Callable[[Object], Object] = lambda item: item,
+        **query: str,
     ) -> tuple[list[Object], str]:
-        """Return the objects, each as `get` returns it, and the resource version to watch from."""
-        answer = await self._json("GET", resource.path(namespace), query=query)
-        # Items of a list of a built-in kind have no apiVersion and no kind.
-        named = {"apiVersion": answer["apiVersion"], "kind": answer["kind"].removesuffix("List")}
-        return [named | item for item in answer["items"]], answer["metadata"]["resourceVersion"]
+        """Return the objects, each as `get` returns it, and the resource version to watch from.
+
+        page_size: objects of each response; None: all come at once. reduce: returns what is kept of
+        an object.
+        """
+        if page_size is not None:
+            query["limit"] = str(page_size)
+        items: list[Object] = []
+        while True:
+            answer = await self._json("GET", resource.path(namespace), query=query)
+            # Items of a list of a built-in kind have no apiVersion and no kind.
+            kind = answer["kind"].removesuffix("List")
+            named = {"apiVersion": answer["apiVersion"], "kind": kind}
+            items += (reduce(named | item) for item in answer["items"])
+            rest = answer["metadata"].get("continue")
+            if not rest:
+                return items, answer["metadata"]["resourceVersion"]
+            query["continue"] = rest
 
     async def create(
         self,

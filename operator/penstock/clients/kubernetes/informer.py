@@ -42,7 +42,8 @@ class Informer:
     last confirmed the objects, by a list, an event or a bookmark, on the monotonic clock. is_optional:
     whether the kind may be missing, or the right to list it, as before an upgrade of the cluster's CRDs
     and roles. Then it is looked for again without messages, and has no objects once it has been missing
-    for MIN_MISSING_S.
+    for MIN_MISSING_S. reduce: returns what is kept of an object, with its metadata. page_size: objects that
+    are listed at a time; None: all.
     """
 
     def __init__(
@@ -56,6 +57,8 @@ class Informer:
         changed: Callable[[Key], None],
         restarted: Callable[[str], None] = lambda _: None,
         is_optional: bool = False,
+        reduce: Callable[[Object], Object] = lambda item: item,
+        page_size: int | None = None,
     ) -> None:
         self._kube = kube
         self._resource = resource
@@ -66,7 +69,10 @@ class Informer:
         self._changed = changed
         self._restarted = restarted
         self._is_optional = is_optional
-        self._is_absent = False
+        self._reduce = reduce
+        self._page_size = page_size
+        # The answer to the last list of an optional kind that is missing or denied; None: it was listed.
+        self._absence: KubeError | None = None
         # Time of the first of the last lists in a row that were answered with a 404; None: the last was not.
         self._missing_since_s: float | None = None
         self._items: dict[Key, Object] = {}
@@ -81,7 +87,12 @@ class Informer:
     @property
     def is_absent(self) -> bool:
         """Whether the optional kind is missing, or the right to list it."""
-        return self._is_absent
+        return self._absence is not None
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether the right to list the optional kind is missing."""
+        return isinstance(self._absence, Forbidden)
 
     def get(self, key: Key) -> Object | None:
         """Return the cached object; None if there is none."""
@@ -98,7 +109,7 @@ class Informer:
             is_first = False
             try:
                 version = await self._relist()
-                self._is_absent = False
+                self._absence = None
                 self.synced.set()
                 await self._watch(version)
             except _Absent:
@@ -121,7 +132,10 @@ class Informer:
     async def _relist(self) -> str:
         missing_since_s, self._missing_since_s = self._missing_since_s, None
         try:
-            items, version = await self._kube.list(self._resource, self._namespace, **self._query)
+            items, version = await self._kube.list(
+                self._resource, self._namespace,
+                page_size=self._page_size, reduce=self._reduce, **self._query,
+            )  # fmt: skip
         except (NotFound, Forbidden) as error:
             if self._is_optional:
                 self._note_absent(error)
@@ -137,9 +151,9 @@ class Informer:
 
     def _note_absent(self, error: KubeError) -> None:
         """Record that the API server has no such kind, or denies it, which is logged once."""
-        if not self._is_absent:
+        if self._absence is None:
             logger.info("no %s are watched: %s", self._resource.plural, error)
-        self._is_absent = True
+        self._absence = error
         self.confirmed_s = monotonic()
         self.synced.set()
 
@@ -174,7 +188,7 @@ class Informer:
                 if kind == "DELETED":
                     self._items.pop(key, None)
                 else:
-                    self._items[key] = item
+                    self._items[key] = self._reduce(item)
                 self._changed(key)
             if not has_events and monotonic() - started_s < MIN_WATCH_S:
                 raise Transient("the watch ended at once")

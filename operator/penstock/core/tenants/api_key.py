@@ -12,14 +12,16 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+
+from penstock.core.formats.quantity import parse_duration_s
+from penstock.core.formats.timestamps import parse_timestamp, timestamp
 
 PREFIX = "psk_"
 # Namespace of the Secrets that have the hashes of keys, and their type. Nothing else is in that namespace.
 KEYS_NAMESPACE = "penstock-keys"
 SECRET_TYPE = "serving.penstock.dev/api-keys"  # noqa: S105 - no password
 # 60 random bits: among a million keys the chance that two have one id is 1 in 2 million.
-ID_CHARACTERS = 12
+ID_CHARACTERS, ID_BYTES = 12, 8
 SECRET_BYTES, SALT_BYTES = 32, 16
 KEY_PATTERN = re.compile(r"psk_([a-z2-7]{12})_([A-Za-z0-9_-]{43})")
 KEY_CHARACTERS = len(PREFIX) + ID_CHARACTERS + 1 + 43
@@ -52,8 +54,8 @@ def parse_api_key(text: str) -> ApiKey | None:
 
 
 def make_api_key(random_bytes: bytes) -> ApiKey:
-    """Make a key of 8 + SECRET_BYTES random bytes."""
-    id_bytes, secret = random_bytes[:8], random_bytes[8 : 8 + SECRET_BYTES]
+    """Make a key of ID_BYTES + SECRET_BYTES random bytes."""
+    id_bytes, secret = random_bytes[:ID_BYTES], random_bytes[ID_BYTES:]
     return ApiKey(
         base64.b32encode(id_bytes).decode().lower()[:ID_CHARACTERS],
         base64.urlsafe_b64encode(secret).decode().rstrip("="),
@@ -92,10 +94,10 @@ class StoredKey:
             "salt": digest[:SALT_BYTES].hex(),
             "hash": digest[SALT_BYTES:].hex(),
             "name": self.name,
-            "created": _format_time(self.created_s),
+            "created": timestamp(self.created_s),
         }
         if expires_s != math.inf:
-            fields["expires"] = _format_time(expires_s)
+            fields["expires"] = timestamp(expires_s)
         return json.dumps(fields)
 
 
@@ -111,8 +113,8 @@ def decode_stored_key(key_id: str, entry: bytes) -> StoredKey:
     try:
         fields = json.loads(entry)
         digest = bytes.fromhex(fields["salt"]) + bytes.fromhex(fields["hash"])
-        name, created_s = str(fields.get("name", "")), _parse_time(fields["created"])
-        expires_s = _parse_time(fields["expires"]) if "expires" in fields else math.inf
+        name, created_s = str(fields.get("name", "")), parse_timestamp(fields["created"])
+        expires_s = parse_timestamp(fields["expires"]) if "expires" in fields else math.inf
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(
             f"the entry {key_id} is no API key: revoke it, and create another one"
@@ -126,9 +128,10 @@ def _digest(salt: bytes, secret: str) -> bytes:
     return salt + hashlib.sha256(salt + secret.encode()).digest()
 
 
-def _format_time(at_s: float) -> str:
-    return datetime.fromtimestamp(round(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _parse_time(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+def parse_lifetime_s(text: str) -> float:
+    """Parse a lifetime to seconds: days, such as 90d, or a duration, such as 12h. Raises ValueError."""
+    days = re.fullmatch(r"([0-9]{1,5})d", text, re.ASCII)
+    seconds = 86_400.0 * int(days[1]) if days else parse_duration_s(text)
+    if seconds <= 0:
+        raise ValueError(f"{text} is no lifetime: give more than zero, such as 90d or 12h")
+    return seconds

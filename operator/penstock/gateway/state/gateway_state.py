@@ -137,7 +137,12 @@ class GatewayState:
         self.metrics.adapters.count_load(adapter, took_s, is_failed=is_failed)
 
     def _note_tenants(self, tenants: TenantSet) -> None:
-        self.metrics.open.set(self.authenticator.is_open)
+        is_open = self.authenticator.is_open
+        if is_open:
+            logger.warning(
+                "the gateway is open: the cluster has no Tenant, so that anybody may use every model"
+            )
+        self.metrics.open.set(is_open)
         self.metrics.remove_stale_tenants(tenants.by_name)
 
     def _note_ejection(self, pod: str) -> None:

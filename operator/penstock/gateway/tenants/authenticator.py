@@ -1,8 +1,9 @@
 """Finds the caller of a request by what the request proves. Without a proof nobody is let in."""
 
-import logging
+import asyncio
 from collections.abc import Callable, Sequence
 
+from penstock.clients.kubernetes.client import Kube
 from penstock.clients.machine.clock import unix_time
 from penstock.core.routing.forwarded_client import Network
 from penstock.core.tenants.api_key import NO_KEY, PREFIX, parse_api_key
@@ -16,8 +17,6 @@ from penstock.gateway.tenants.proven_identity import ProvenIdentity, TokenRefusa
 from penstock.gateway.tenants.proxy_identity import ProxyIdentities
 from penstock.gateway.tenants.tenant_registry import TenantRegistry
 from penstock.gateway.tenants.tenant_set import TenantSet
-
-logger = logging.getLogger(__name__)
 
 # OpenAI's code, whatever a request lacks: the reason is for metrics and logs alone.
 ERROR_CODE = "invalid_api_key"
@@ -57,7 +56,24 @@ class Authenticator:
     def is_open(self) -> bool:
         """Whether anybody is let in, as the cluster has no Tenant."""
         tenants = self.tenants.current
-        return tenants is not None and not tenants.tenants and not self._require_tenants
+        return tenants is not None and tenants.is_open and not self._require_tenants
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether tenants are known, and API keys if a tenant has some."""
+        tenants = self.tenants.current
+        return tenants is not None and (self.keys.current is not None or not tenants.by_secret)
+
+    async def follow(
+        self, kube: Kube, keys_namespace: str, restarted: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Watch tenants and API keys until cancelled.
+
+        restarted: called with a kind each time that it is listed again.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.tenants.follow(kube, restarted))
+            group.create_task(self.keys.follow(kube, keys_namespace, restarted))
 
     async def authenticate(
         self, headers: Sequence[tuple[bytes, bytes]], peer: str, client: str
@@ -69,14 +85,27 @@ class Authenticator:
         """
         tenants = self.tenants.current
         if tenants is None:
-            message = "the tenants are not known yet"
-            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")
+            raise _not_synced("the tenants")
+        caller: Caller | None = None
         if self.batch_lines is not None:
-            line = self.batch_lines.find_caller(headers, tenants, is_open=self.is_open)
-            if line is not None:
-                return line
-        if self.is_open:
+            caller = self.batch_lines.find_caller(headers, tenants, is_open=self.is_open)
+        if caller is None and self.is_open:
             return ANYONE
+        if caller is None:
+            caller = await self._identify(headers, peer, client, tenants)
+        if caller.tenant is not None and caller.tenant.is_suspended:
+            message = f"the tenant {caller.name} is suspended"
+            raise RequestError(403, message, code="tenant_suspended")
+        return caller
+
+    async def _identify(
+        self,
+        headers: Sequence[tuple[bytes, bytes]],
+        peer: str,
+        client: str,
+        tenants: TenantSet,
+    ) -> Caller:
+        """The caller by what the request proves: a key or a token, and without both a forwarded header."""
         credential = read_credential(headers)
         if credential is None:
             proven = self.proxies.find(peer, headers)
@@ -91,15 +120,14 @@ class Authenticator:
         """The caller that has an API key. All refusals compare one hash and say the same."""
         index = self.keys.current
         if index is None:
-            message = "the API keys are not known yet"
-            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")
+            raise _not_synced("the API keys")
         key = parse_api_key(credential)
         found = UNKNOWN_KEY if key is None else index.get(key.id, UNKNOWN_KEY)
-        is_right = found.hash.matches("" if key is None else key.secret)
+        is_right = found.matches("" if key is None else key.secret)
         owner = tenants.by_secret.get(found.secret)
         if key is None or not is_right or owner is None:
             raise RequestError(401, INVALID, code=ERROR_CODE, reason="credentials_invalid")
-        if found.hash.expires_s <= self._unix_now():
+        if found.expires_s <= self._unix_now():
             raise RequestError(401, INVALID, code=ERROR_CODE, reason="credentials_expired")
         tenant, identity = owner
         return Caller(tenant, identity, key.id)
@@ -131,4 +159,9 @@ class Authenticator:
         self.proxies.replace(tenants.tenants)
 
 
-UNKNOWN_KEY = IndexedKey(NO_KEY, "")
+UNKNOWN_KEY = IndexedKey(NO_KEY.digest, NO_KEY.expires_s)
+
+
+def _not_synced(what: str) -> RequestError:
+    message = f"{what} are not known yet"
+    return RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")

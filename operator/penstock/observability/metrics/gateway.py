@@ -20,7 +20,9 @@ from penstock.observability.metrics.specs import (
 # Upper bounds of a phase, in seconds. Few, as there are six phases of each service.
 PHASE_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 40, 160)
 
-WATCHED = Label("resource", ("inferenceservices", "loraadapters", "modelroutes", "pods"))
+WATCHED = Label(
+    "resource", ("inferenceservices", "loraadapters", "modelroutes", "pods", "secrets", "tenants")
+)
 # Routes of lists of models, and all paths that are no route: of both only refused requests are counted.
 MODEL_LIST_ROUTES = ("/v1/models", "/v1/models/{name:path}")
 OTHER_ROUTE = "other"
