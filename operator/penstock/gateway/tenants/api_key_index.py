@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +47,7 @@ class ApiKeyIndex:
         informer = Informer(
             kube, SECRETS, namespace=namespace, field_selector=f"type={SECRET_TYPE}",
             changed=lambda _: changed.set(), restarted=restarted, is_optional=True,
-            reduce=_reduce, page_size=1,
+            reduce=reduce_secret, page_size=1,
         )  # fmt: skip
         async with asyncio.TaskGroup() as group:
             group.create_task(informer.run())
@@ -55,12 +55,15 @@ class ApiKeyIndex:
             while True:
                 if not informer.is_denied and (changed.is_set() or self.current is None):
                     changed.clear()
-                    self.publish(_index(informer))
+                    self.publish(index_keys(informer))
                 await asyncio.sleep(CHECK_INTERVAL_S)
 
 
-def _index(secrets: Informer) -> dict[str, IndexedKey]:
-    """The keys of all Secrets by their ids. Of two Secrets with one key, such as a copy, the older counts."""
+def index_keys(secrets: Iterable[Object]) -> dict[str, IndexedKey]:
+    """The keys of all Secrets by their ids. Of two Secrets with one key, such as a copy, the older counts.
+
+    secrets: as `reduce_secret` returns them.
+    """
     index: dict[str, IndexedKey] = {}
     for secret in sorted(secrets, key=_age, reverse=True):
         index.update(secret["keys"])
@@ -72,7 +75,7 @@ def _age(secret: Object) -> tuple[str, str]:
     return metadata["creationTimestamp"], metadata["name"]
 
 
-def _reduce(secret: Object) -> Object:
+def reduce_secret(secret: Object) -> Object:
     """The part of a Secret that is kept: of 1,000 keys 0.3 MB in place of 1 MB, and no texts."""
     metadata = secret["metadata"]
     kept = ("namespace", "name", "resourceVersion", "creationTimestamp")
