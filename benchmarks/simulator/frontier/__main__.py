@@ -18,7 +18,7 @@ from benchmarks.simulator.frontier.search import OURS, FrontierSearch, Result
 from benchmarks.simulator.frontier.tables import draw, table_of
 from rich.console import Console
 
-from penstock.core.routing.admission import Policy
+from penstock.core.admission.admission_spec import Policy
 
 EVERY_SCENARIO = [f"{trace}-{startup_s:.0f}" for trace in TRACES for startup_s in STARTUPS_S]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.simulator.frontier.scenarios import NamedScenario, Part
 from benchmarks.simulator.run_cache import Figures, figures
 
-from penstock.core.routing.admission import Policy
+from penstock.core.admission.admission_spec import Policy
 from penstock.sim.baselines.registry import Knobs
 from penstock.sim.report import summaries_of, together
 from penstock.sim.run import Run

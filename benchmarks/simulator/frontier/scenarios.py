@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from penstock.core.routing.admission import Policy
+from penstock.core.admission.admission_spec import Policy
 from penstock.core.scaling.learned.capacity import EngineLimits, Mix, capacity
 from penstock.sim import policies, scenario
 from penstock.sim.baselines.registry import iteration_model

@@ -18,7 +18,7 @@ from benchmarks.simulator.frontier.case import Case
 from benchmarks.simulator.frontier.grids import GRIDS, Grid
 from benchmarks.simulator.frontier.scenarios import NamedScenario, Part
 
-from penstock.core.routing.admission import Policy
+from penstock.core.admission.admission_spec import Policy
 from penstock.sim import policies
 from penstock.sim.baselines.registry import Knob, Knobs
 from penstock.sim.report import Estimate

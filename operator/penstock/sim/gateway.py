@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from random import Random
 
-from penstock.core.routing.admission import Admission, AdmissionSpec
-from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
+from penstock.core.admission.admission import Admission
+from penstock.core.admission.admission_spec import AdmissionSpec
+from penstock.core.admission.decision import Reject
+from penstock.core.admission.engine_load import EngineLoad, Placement, Waiting
+from penstock.core.admission.prefill_throughput import PrefillThroughput
 from penstock.core.routing.pick import Side
-from penstock.core.routing.prefill_throughput import PrefillThroughput
 from penstock.core.routing.scorers import choose
 from penstock.core.routing.weights import choose_by_weight
 from penstock.core.scaling.histogram import HistogramCounter
@@ -135,6 +137,10 @@ class Gateway:
         self._attended_tokens += attended_tokens(request.prompt_tokens, request.output_tokens)
         self._output_tokens += (1 - MEMORY) * (request.output_tokens - self._output_tokens)
         self._tpot_s.add(request.tpot_s or 0.0)
+        waiting = self._sent[request.request_id][1]
+        tokens = request.prompt_tokens + request.output_tokens
+        admission = self._queues[self.sides[request.pod]].admission
+        admission.correct(request.requester, tokens - waiting.kv_tokens)
         self._settle(request)
         self._finished(request)
         self._dispatch()
@@ -190,11 +196,15 @@ class Gateway:
             prefill_tokens,
             request.prompt_tokens + self._output_tokens / 2,
             request.attributes,
+            requester=request.requester,
         )
-        if not queue.admission.add(waiting):
+        decision = queue.admission.add(waiting, self._clock.now, list(queue.loads.values()))
+        if isinstance(decision, Reject):
             self._shed_one(request)
             return
         queue.queued[request.request_id] = request
+        if (displaced := decision.displaced) is not None:
+            self._shed_one(queue.queued.pop(displaced.waiting.request_id))
         self._dispatch()
         if not self._expects_expiry and self._queued:
             self._await_expiry()
@@ -206,8 +216,8 @@ class Gateway:
                 found = queue.admission.next(engines, self._clock.now)
                 if found is None:
                     break
-                waiting, fitting = found
-                self._send(queue.queued.pop(waiting.request_id), waiting, fitting)
+                request = queue.queued.pop(found.waiting.request_id)
+                self._send(request, found.waiting, found.engines)
 
     def _send(self, request: Request, waiting: Waiting, fitting: list[EngineLoad]) -> None:
         tokens = [self._in_flight.get(load.pod, 0) for load in fitting]

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from penstock.core.admission.requester import ANYBODY, Requester
 from penstock.core.routing.prompt_kinds import MESSAGES, Prompt
 from penstock.core.routing.request_attributes import RequestAttributes
 
@@ -14,7 +15,7 @@ class Request:
     prefix: ids of the shared blocks at the start of its prompt; equal ids mean equal tokens. user: index of
     the closed-loop client. adapter: its name in engines; "" for the model itself. ahead: requests without a
     first token at its engine when it was sent. beside: open requests at its engine, the mean of when it was
-    sent and when it ended.
+    sent and when it ended. requester: whom it counts for in admission.
     """
 
     __slots__ = (
@@ -32,6 +33,7 @@ class Request:
         "prefix",
         "prompt_tokens",
         "request_id",
+        "requester",
         "sent_s",
         "user",
     )
@@ -45,6 +47,7 @@ class Request:
         prefix: tuple[int, ...] = (),
         user: int = 0,
         adapter: str = "",
+        requester: Requester = ANYBODY,
     ) -> None:
         self.request_id = request_id
         self.arrival_s = arrival_s
@@ -53,6 +56,7 @@ class Request:
         self.prefix = prefix
         self.user = user
         self.adapter = adapter
+        self.requester = requester
         self.outcome: Outcome = "open"
         self.pod = ""
         self.num_tries = 0

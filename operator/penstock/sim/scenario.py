@@ -7,7 +7,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, model_validator
 
-from penstock.core.routing.admission import AdmissionSpec, Policy
+from penstock.core.admission.admission_spec import AdmissionSpec, Policy
 from penstock.core.routing.hold import HOLD_S
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.variants.cheapest import Offer

@@ -161,18 +161,26 @@ async def test_full_queue_is_a_503_with_retry_after(
     assert (await reading(front)).shed == 1
 
 
+@pytest.mark.parametrize(
+    ("limit_s", "expected"),
+    [
+        (0.7, "no engine had room in time"),
+        # Three prompts of 0.2 s each are ahead of it, its own included.
+        (0.3, "the requests ahead take longer than this one may wait"),
+    ],
+)
 async def test_wait_limit_in_the_queue_is_a_503(
-    start_engine, start_gateway, make_service, until, clock
+    start_engine, start_gateway, make_service, until, clock, limit_s, expected
 ):
     behavior = SerialEngine(clock, 0.2)
-    front = await start_gateway(wait_for_endpoint_s=0.3, now=clock)
+    front = await start_gateway(wait_for_endpoint_s=limit_s, now=clock)
     front.publish(make_service(await start_engine(behavior), objectives=OBJECTIVES))
     await front.ask(prompt=PROMPT)
     behavior.may_compute = 0
     requests = [ask(front, "served") for _ in range(2)]
     await until(lambda: len(behavior.order) == 3)
     status, body = await front.ask(prompt=PROMPT)
-    assert (status, json.loads(body)["error"]["message"]) == (503, "no engine had room in time")
+    assert (status, json.loads(body)["error"]["message"]) == (503, expected)
     behavior.may_compute = math.inf
     await asyncio.gather(*requests)
     await front.idle()

@@ -5,12 +5,13 @@ import contextlib
 
 import pytest
 
-from penstock.core.routing.admission import AdmissionSpec
-from penstock.core.routing.engine_load import EngineLoad
+from penstock.core.admission.admission_spec import AdmissionSpec
+from penstock.core.admission.engine_load import EngineLoad
+from penstock.core.admission.prefill_throughput import PrefillThroughput
+from penstock.core.admission.requester import ANYBODY, Requester
 from penstock.core.routing.pick import Endpoint
-from penstock.core.routing.prefill_throughput import PrefillThroughput
 from penstock.core.routing.request_attributes import RequestAttributes
-from penstock.gateway.admission.queue import AdmissionQueue, QueueFull
+from penstock.gateway.admission.queue import AdmissionQueue, RequestRefused
 
 A, B, C = (Endpoint(f"default/{name}", f"10.0.0.1:{port}", "r1") for name, port in
            (("a", 1), ("b", 2), ("c", 3)))  # fmt: skip
@@ -51,10 +52,12 @@ class Bench:
         self.num_waits += 1
         yield
 
-    async def reserve(self, tokens=100.0, kv_tokens=300.0, wait_s=10.0, arrived_s=None, adapter=""):
+    async def reserve(
+        self, tokens=100.0, kv_tokens=300.0, wait_s=10.0, arrived_s=None, adapter="", by=ANYBODY
+    ):
         arrived_s = self.loop.time() if arrived_s is None else arrived_s
         return await self.queue.reserve(
-            arrived_s, tokens, kv_tokens, wait_s, self.waiting(), ATTRIBUTES, adapter
+            arrived_s, tokens, kv_tokens, wait_s, self.waiting(), ATTRIBUTES, adapter, by
         )
 
     async def start_reserving(self, *more, **values):
@@ -168,7 +171,7 @@ def test_queue_is_rechecked_every_100_ms(run):
     """The end of an ejection is no event."""
 
     async def main(bench):
-        bench.load(A).kv_tokens = bench.load(A).prefill_tokens = 1e6
+        bench.load(A).kv_tokens = bench.load(A).prefill_tokens = 5e4
         bench.ejected = {B.pod}
         task = await bench.start_reserving()
         again = await bench.start_reserving()
@@ -187,7 +190,7 @@ def test_queue_is_rechecked_every_100_ms(run):
 
 def test_queue_is_rechecked_as_long_as_a_request_waits(run):
     async def main(bench):
-        bench.load(A).prefill_tokens = 1e6
+        bench.load(A).prefill_tokens = 5e4
         task = await bench.start_reserving()
         before = len(bench.ejected_calls)
         await asyncio.sleep(0.95)
@@ -202,7 +205,7 @@ def test_queue_full_after_the_wait_limit(run):
     async def main(bench):
         bench.load(A).prefill_tokens = 7_500.0
         task = await bench.start_reserving(tokens=900.0, wait_s=3.0)
-        with pytest.raises(QueueFull) as full:
+        with pytest.raises(RequestRefused) as full:
             await task
         assert (str(full.value), full.value.retry_after_s) == ("no engine had room in time", 8)
         assert (bench.num_waits, bench.elapsed_s) == (1, 3.0)
@@ -216,7 +219,7 @@ def test_queue_length_is_bounded(run):
     async def main(bench):
         bench.load(A).prefill_tokens = 20_000.0
         waiting = [await bench.start_reserving(tokens=900.0) for _ in range(2)]
-        with pytest.raises(QueueFull) as full:
+        with pytest.raises(RequestRefused) as full:
             await bench.reserve()
         error = str(full.value), full.value.retry_after_s
         assert error == ("too many requests wait for an engine", 22)  # 21,800 tokens
@@ -230,7 +233,7 @@ def test_queue_length_is_bounded(run):
 
 def test_queue_without_endpoints_releases_all_requests(run):
     async def main(bench):
-        bench.load(A).prefill_tokens = 1e6
+        bench.load(A).prefill_tokens = 5e4
         tasks = [await bench.start_reserving() for _ in range(2)]
         bench.queue.update(spec(), [])
         assert [await task for task in tasks] == [None, None]
@@ -241,19 +244,19 @@ def test_queue_without_endpoints_releases_all_requests(run):
 
 def test_new_endpoint_takes_requests_that_are_already_late(run):
     async def main(bench):
-        bench.load(A).prefill_tokens = 1e6
+        bench.load(A).prefill_tokens = 5e4
         task = await bench.start_reserving(tokens=900.0)
         await asyncio.sleep(2.0)
         bench.queue.update(spec(), [A, B])
         assert (await task).endpoint == B
-        assert bench.load(A).prefill_tokens == 1e6  # its state is kept
+        assert bench.load(A).prefill_tokens == 5e4  # its state is kept
 
     run(main, A)
 
 
 def test_update_without_new_endpoints_dispatches_nothing(run):
     async def main(bench):
-        bench.load(A).prefill_tokens = 1e6
+        bench.load(A).prefill_tokens = 5e4
         task = await bench.start_reserving()
         before = len(bench.ejected_calls)
         bench.queue.update(spec(), [A])
@@ -367,3 +370,76 @@ def test_an_ejected_copy_is_none_while_there_are_other_engines(run):
         assert (await bench.reserve(adapter="sql")).endpoint == A
 
     run(main, A, B)
+
+
+def test_a_higher_class_goes_first(run):
+    async def main(bench):
+        first = await bench.reserve(tokens=900.0)
+        low = await bench.start_reserving(tokens=800.0, by=Requester("low"))
+        high = await bench.start_reserving(tokens=800.0, by=Requester("high", priority=1))
+        first.release()
+        reservation = await high
+        await asyncio.sleep(0.2)
+        assert not low.done()
+        reservation.release()
+        assert (await low).endpoint == A
+
+    run(main, A)
+
+
+def test_a_full_queue_gives_up_a_lower_class(run):
+    async def main(bench):
+        bench.load(A).prefill_tokens = 20_000.0
+        low = await bench.start_reserving(by=Requester("low"))
+        high = await bench.start_reserving(by=Requester("high", priority=1))
+        with pytest.raises(RequestRefused) as refused:
+            await low
+        assert (refused.value.reason, refused.value.retry_after_s) == ("displaced", 20)
+        with pytest.raises(RequestRefused) as refused:
+            await bench.reserve(by=Requester("low"))
+        assert refused.value.reason == "queue_full"
+        assert not high.done()
+        high.cancel()
+        await asyncio.gather(high, return_exceptions=True)
+        assert bench.queue._grants == {}
+
+    run(main, A, wanted=spec(max_queued=1))
+
+
+def test_a_tenant_bounds_how_many_requests_wait_and_how_long(run):
+    async def main(bench):
+        bench.load(A).prefill_tokens = 900.0
+        tenant = Requester("t", max_queued=1, max_wait_s=2.0)
+        first = await bench.start_reserving(by=tenant)
+        with pytest.raises(RequestRefused) as refused:
+            await bench.reserve(by=tenant)
+        assert refused.value.reason == "tenant_queue_full"
+        with pytest.raises(RequestRefused, match="no engine had room in time"):
+            await first
+        assert bench.elapsed_s == 2.0
+
+    run(main, A)
+
+
+def test_the_tokens_of_a_response_count_for_the_share_of_its_tenant(run):
+    """Both tenants have sent a request. After the next of each, the one with the longer response waits."""
+
+    async def main(bench):
+        for tenant, tokens in (("a", 5_000.0), ("b", 10.0)):
+            reservation = await bench.reserve(tokens=10.0, by=Requester(tenant))
+            reservation.end(tokens)
+        busy = await bench.reserve(tokens=900.0)
+        waiting = [
+            await bench.start_reserving(tokens=400.0, by=Requester(tenant)) for tenant in "aabb"
+        ]
+        busy.release()
+        await asyncio.sleep(0.001)
+        assert [task.done() for task in waiting] == [True, False, False, False]
+        (await waiting[0]).release()
+        await asyncio.sleep(0.001)
+        assert [task.done() for task in waiting] == [True, False, True, False]
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(main, A)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.routing.admission import AdmissionSpec
+from penstock.core.admission.admission_spec import AdmissionSpec
+from penstock.core.admission.prefill_throughput import PrefillThroughput
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.core.routing.prefill_throughput import PrefillThroughput
 from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.admission.queues import AdmissionQueues
@@ -96,7 +96,7 @@ def test_removed_queue_releases_all_requests(queues, after):
         queue = queues.get(KEY, R1)
         load = queue._loads[A.pod]
         # 1,000 tokens/s, measured over ten responses.
-        load.throughput, load.prefill_tokens = PrefillThroughput(10_000.0, 10.0, 10.0), 1e6
+        load.throughput, load.prefill_tokens = PrefillThroughput(10_000.0, 10.0, 10.0), 4e3
         task = asyncio.create_task(reserve(queue, 1000.0))
         await asyncio.sleep(0.01)
         queues.update(after)

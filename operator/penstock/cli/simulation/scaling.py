@@ -14,7 +14,7 @@ from rich.table import Table
 from penstock.cli.output.file import require_writable, write_output
 from penstock.cli.output.terminal import make_console
 from penstock.cli.simulation import adapters as simulate_adapters
-from penstock.core.routing.admission import Policy
+from penstock.core.admission.admission_spec import Policy
 from penstock.sim import campaign, policies, scenario
 from penstock.sim.adapters.run import RULES
 from penstock.sim.adapters.scenario import AdapterScenario

@@ -4,15 +4,20 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import count
 
-from penstock.core.routing.admission import Admission, AdmissionSpec, retry_after_s
-from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
+from penstock.core.admission.admission import Admission
+from penstock.core.admission.admission_spec import AdmissionSpec
+from penstock.core.admission.decision import Reject
+from penstock.core.admission.engine_load import EngineLoad, Placement, Waiting
+from penstock.core.admission.prefill_throughput import PrefillThroughput
+from penstock.core.admission.requester import ANYBODY, Requester
 from penstock.core.routing.pick import Endpoint
-from penstock.core.routing.prefill_throughput import PrefillThroughput
 from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.core.routing.scorers import choose
 from penstock.gateway.admission.reservation import Reservation
+from penstock.gateway.apis.errors import RequestError
 
 # A gateway does not know how large KV caches are. The engine's own queue guards them.
 UNKNOWN_CAPACITY_TOKENS = 1 << 62
@@ -24,15 +29,19 @@ RECHECK_INTERVAL_S = 0.1
 EjectedPods = Callable[[Iterable[Endpoint], float], set[str]]
 # Called with pods and the name of an adapter in engines; returns the pods that have it.
 Holders = Callable[[Iterable[str], str], set[str]]
-Grant = asyncio.Future[Reservation | None]
+Grant = asyncio.Future[Reservation | Reject | None]
 
 
-class QueueFull(Exception):
-    """The queue is full, or the request waited too long. retry_after_s: of the 503 response."""
+class RequestRefused(RequestError):
+    """The request is refused, or waited too long."""
 
-    def __init__(self, message: str, retry_after_s: int) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
+    def __init__(self, message: str, reason: str, retry_after_s: float) -> None:
+        super().__init__(503, message, retry_after_s=max(1, round(retry_after_s)), reason=reason)
+
+    @classmethod
+    def of(cls, reject: Reject) -> "RequestRefused":
+        """The refusal that admission control decided."""
+        return cls(reject.message, reject.reason, reject.retry_after_s)
 
 
 class AdmissionQueue:
@@ -104,21 +113,24 @@ class AdmissionQueue:
         while_waiting: AbstractContextManager[None],
         attributes: RequestAttributes,
         adapter: str = "",
+        requester: Requester = ANYBODY,
     ) -> Reservation | None:
         """Reserve a slot on an endpoint, after waiting for one if necessary.
 
         arrived_s: when the request arrived, on the monotonic clock. wait_s: how long it may wait from
         now. while_waiting: entered only if it has to wait. attributes: for scorers. adapter: its name in
-        engines; empty: the request is for the base model. Returns None when the queue is closed, or its
-        last endpoint or the last copy of the adapter is gone. Raises QueueFull.
+        engines; empty: the request is for the base model. requester: whom it counts for. Returns None when
+        the queue is closed, or its last endpoint or the last copy of the adapter is gone. Raises
+        RequestRefused.
         """
+        if requester.max_wait_s is not None:
+            wait_s = min(wait_s, requester.max_wait_s)
         deadline_s = arrived_s + self._admission.spec.ttft_s
         name = str(next(self._serials))
         waiting = Waiting(
-            name, arrived_s, deadline_s, prompt_tokens, kv_tokens, attributes, adapter
+            name, arrived_s, deadline_s, prompt_tokens, kv_tokens, attributes, adapter, requester
         )
-        if not self._admission.add(waiting):
-            raise self._full("too many requests wait for an engine")
+        self._add(waiting)
         grant: Grant = asyncio.get_running_loop().create_future()
         self._grants[name] = grant
         reservation = None
@@ -128,9 +140,14 @@ class AdmissionQueue:
                 with while_waiting:
                     async with asyncio.timeout(wait_s):
                         await grant
-            reservation = grant.result()
+            result = grant.result()
+            if isinstance(result, Reject):
+                raise RequestRefused.of(result)
+            reservation = result
         except TimeoutError:
-            raise self._full("no engine had room in time") from None
+            retry_s = self._admission.retry_after_s(list(self._loads.values()), requester.priority)
+            message = "no engine had room in time"
+            raise RequestRefused(message, "queue_full", retry_s) from None
         finally:
             del self._grants[name]
             self._admission.remove(name)
@@ -138,19 +155,32 @@ class AdmissionQueue:
                 _release_unclaimed(grant)
         return reservation
 
+    def _add(self, waiting: Waiting) -> None:
+        """Queue a request, for which another one may have to leave. Raises RequestRefused."""
+        now = self._now()
+        loads = self._available(now)
+        holders = (
+            self._find_holders((load.pod for load in loads), waiting.adapter)
+            if waiting.adapter
+            else ()
+        )
+        decision = self._admission.add(waiting, now, loads, lambda _: holders)
+        if isinstance(decision, Reject):
+            raise RequestRefused.of(decision)
+        if (displaced := decision.displaced) is not None:
+            grant = self._grants[displaced.waiting.request_id]
+            if not grant.done():
+                grant.set_result(displaced)
+
     def dispatch(self) -> None:
         """Grant slots to all requests that an endpoint has room for now."""
         if not len(self._admission):
             return
         now = self._now()
-        # The choice of the side uses the same ejections. With others, only the queue might avoid the engine
-        # with an adapter's copy, and release and take back its requests again and again.
-        ejected = self._ejected(self._of_service, now)
-        loads = [load for load in self._loads.values() if load.pod not in ejected]
-        loads = loads or list(self._loads.values())
+        loads = self._available(now)
         holders = self._holders(loads)
         while (admitted := self._admission.next(loads, now, holders.__getitem__)) is not None:
-            waiting, fitting = admitted
+            waiting, fitting = admitted.waiting, admitted.engines
             grant = self._grants[waiting.request_id]
             if grant.done():  # released or cancelled: its task has not run since
                 continue
@@ -158,10 +188,21 @@ class AdmissionQueue:
             tokens = [each.kv_tokens for each in fitting]
             load = choose(fitting, tokens, draw, waiting.attributes)
             placement = Placement(load, waiting, now)
-            grant.set_result(Reservation(self._endpoints[load.pod], placement, self.dispatch))
+            correct = partial(self._correct, waiting)
+            grant.set_result(
+                Reservation(self._endpoints[load.pod], placement, self.dispatch, correct)
+            )
         if len(self._admission) and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(RECHECK_INTERVAL_S, self._recheck)
+
+    def _available(self, now: float) -> list[EngineLoad]:
+        """Loads of the engines that get requests now."""
+        # The choice of the side uses the same ejections. With others, only the queue might avoid the engine
+        # with an adapter's copy, and release and take back its requests again and again.
+        ejected = self._ejected(self._of_service, now)
+        loads = [load for load in self._loads.values() if load.pod not in ejected]
+        return loads or list(self._loads.values())
 
     def _holders(self, loads: Iterable[EngineLoad]) -> dict[str, set[str]]:
         """Pods that have each adapter; requests for an adapter that none has are released."""
@@ -180,9 +221,9 @@ class AdmissionQueue:
         self._timer = None
         self.dispatch()
 
-    def _full(self, message: str) -> QueueFull:
-        retry_s = retry_after_s(self._admission, list(self._loads.values()))
-        return QueueFull(message, round(retry_s))
+    def _correct(self, waiting: Waiting, tokens: float) -> None:
+        """Charge the tenant of an ended request for its actual tokens."""
+        self._admission.correct(waiting.requester, tokens - waiting.kv_tokens)
 
     def _new_load(self, pod: str) -> EngineLoad:
         return EngineLoad(
@@ -193,6 +234,6 @@ class AdmissionQueue:
 def _release_unclaimed(grant: Grant) -> None:
     """Release a slot that was granted to a request while it was cancelled."""
     if grant.done() and not grant.cancelled():
-        reservation = grant.result()
-        if reservation is not None:
-            reservation.release()
+        result = grant.result()
+        if isinstance(result, Reservation):
+            result.release()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from penstock.core.routing.admission import AdmissionSpec
+from penstock.core.admission.admission_spec import AdmissionSpec
 from penstock.core.routing.pick import Side
 from penstock.gateway.admission.queue import AdmissionQueue, EjectedPods, Holders
 from penstock.gateway.settings import GatewaySettings

@@ -3,20 +3,28 @@
 import asyncio
 from collections.abc import Callable
 
-from penstock.core.routing.engine_load import Placement
+from penstock.core.admission.engine_load import Placement
 from penstock.core.routing.pick import Endpoint
 
 
 class Reservation:
     """A request's reserved slot on an endpoint.
 
-    freed: called each time the endpoint may have room for another request.
+    freed: called each time the endpoint may have room for another request. correct: called with the tokens
+    of the ended request, if they are known.
     """
 
-    def __init__(self, endpoint: Endpoint, placement: Placement, freed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        placement: Placement,
+        freed: Callable[[], None],
+        correct: Callable[[float], None],
+    ) -> None:
         self.endpoint = endpoint
         self._placement = placement
         self._freed = freed
+        self._correct = correct
         self._timer: asyncio.TimerHandle | None = None
 
     def assume_prefill_time(self) -> None:
@@ -34,6 +42,11 @@ class Reservation:
         """
         self._placement.first_token(now)
         self._freed()
+
+    def end(self, tokens: float) -> None:
+        """Free the whole slot, and charge the tenant for the tokens of prompt and response. Call it once."""
+        self._correct(tokens)
+        self.release()
 
     def release(self) -> None:
         """Free the whole slot. Further calls change nothing."""

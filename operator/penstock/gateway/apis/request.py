@@ -47,6 +47,8 @@ class InferenceRequest:
     is_text_only: bool = True  # whether the prompt has no images or other media
     # Whether it asks for a stream without the event that has only the usage
     hides_usage: bool = False
+    # Whether it may wait for what other requests leave idle (OpenAI's service tier `flex`)
+    is_flex: bool = False
     previous_response: str = (
         ""  # id of the stored response that it continues; empty if it continues none
     )
@@ -114,5 +116,6 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         prompt_bytes=prompt.text_bytes,
         is_text_only=prompt.is_text_only,
         hides_usage=is_stream and variant.errors == "OpenAI" and not wants_usage,
+        is_flex=fields.get("service_tier") == "flex",
         previous_response=fields.get("previous_response_id") or "",
     )

@@ -100,6 +100,7 @@ COMMON = {
     "stream": FLAG,
     "stream_options": _optional(_object(include_usage=FLAG)),
     "user": _optional(STRING),
+    "service_tier": _optional(STRING),
 }
 
 

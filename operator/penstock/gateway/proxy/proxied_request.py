@@ -10,6 +10,7 @@ from functools import partial
 
 from penstock.core.routing.apis import Api
 from penstock.core.routing.charge import Ending, ending_of_timeout
+from penstock.gateway.admission.requesters import owner_of, requester_of
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.apis.request import InferenceRequest, parse
 from penstock.gateway.http.client import ClientResponse, checked_headers, read_body
@@ -124,11 +125,12 @@ class ProxiedRequest:
             adapter=target.adapter,
         )
         hold = self._new_hold(request, headers)
+        holder = owner_of(self._caller, service.key)
         if service.is_to_wake:
             self._state.wake_calls.note()
-            self._allocation.assign(service.key, hold.retry_after_s(service))
+            self._allocation.assign(holder, hold.retry_after_s(service))
         else:
-            self._allocation.assign(service.key)
+            self._allocation.assign(holder)
         find_error = partial(
             error_of_deletion,
             request=request.without_body(),
@@ -138,7 +140,7 @@ class ProxiedRequest:
         selector = (EndpointSelector if owner is None else partial(OwnerSelector, owner))(
             self._state, service.key, record, cancellation, key=key, attributes=request.attributes,
             tokens=request.tokens, error_of_deletion=find_error, adapter=target.adapter,
-            hold=hold,
+            hold=hold, requester=requester_of(self._caller, is_flex=request.is_flex),
         )  # fmt: skip
         request = request.with_model(target.model)
         outgoing = self._outgoing(request, service)

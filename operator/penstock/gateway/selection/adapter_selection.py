@@ -99,9 +99,9 @@ class AdapterSelector:
             self._state.metrics.adapters.count_miss(self._adapter)
 
     @contextmanager
-    def waiting_for_room(self) -> Iterator[None]:
-        """Entered while the request waits for an engine that has a copy."""
-        with self._waiting(), self._stats.hold_queued():
+    def waiting_for_room(self, waiting: AbstractContextManager[None]) -> Iterator[None]:
+        """Entered while the request waits for an engine that has a copy. waiting: entered too."""
+        with waiting, self._stats.hold_queued():
             yield
 
     @contextmanager

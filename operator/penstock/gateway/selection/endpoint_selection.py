@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from penstock.core.admission.requester import ANYBODY, Requester
 from penstock.core.routing.charge import Ending, find_pods_of_failed_sides
 from penstock.core.routing.pick import (
     Endpoint,
@@ -24,7 +25,6 @@ from penstock.core.routing.pick import (
 )
 from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.core.routing.retry import needs_budget
-from penstock.gateway.admission.queue import QueueFull
 from penstock.gateway.admission.reservation import Reservation
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.request_lifecycle.cancellation import CancellationScope
@@ -57,7 +57,7 @@ class EndpointSelector:
     service: "namespace/name". key: requests with the same one stay on one side. attributes: for scorers.
     tokens: the request's estimated KV cache use. adapter: the one that it is for; None: it is for the base
     model. error_of_deletion: returns the error to raise once a snapshot lacks the service or the adapter.
-    hold: of a request whose service is at zero.
+    hold: of a request whose service is at zero. requester: whom it counts for in admission queues.
 
     failed: endpoints that failed the request.
     """
@@ -74,6 +74,7 @@ class EndpointSelector:
         tokens: int,
         error_of_deletion: Callable[[Snapshot], RequestError],
         hold: RequestHold,
+        requester: Requester = ANYBODY,
         adapter: Adapter | None = None,
     ) -> None:
         self._state = state
@@ -81,6 +82,7 @@ class EndpointSelector:
         self._record = record
         self._key, self._attributes, self._tokens = key, attributes, tokens
         self._error_of_deletion = error_of_deletion
+        self._requester = requester
         self._tried: set[str] = set()
         self.failed = FailedEndpoints(state.endpoints)
         self._wait, self._hold = RequestWait(state, record, cancellation), hold
@@ -254,21 +256,17 @@ class EndpointSelector:
         queue = self._state.admission_queues.get(self._service, picked.side)
         if queue is None:
             return None
-        record = self._record
-        try:
-            reservation = await queue.reserve(
-                record.arrived_s,
-                record.prompt_tokens,
-                self._tokens,
-                self._wait.left_s,
-                self.waiting() if self._copies is None else self._copies.waiting_for_room(),
-                self._attributes,
-                self._adapter.engine_name if self._adapter is not None else "",
-            )
-        except QueueFull as full:
-            raise RequestError(
-                503, str(full), retry_after_s=full.retry_after_s, reason="queue_full"
-            ) from None
+        record, copies, waiting = self._record, self._copies, self.waiting(is_queued=True)
+        reservation = await queue.reserve(
+            record.arrived_s,
+            record.prompt_tokens,
+            self._tokens,
+            self._wait.left_s,
+            waiting if copies is None else copies.waiting_for_room(waiting),
+            self._attributes,
+            self._adapter.engine_name if self._adapter is not None else "",
+            self._requester,
+        )
         if reservation is not None:
             self._state.endpoints.note_selected(reservation.endpoint.pod, self._state.now())
         return reservation
@@ -292,7 +290,11 @@ class EndpointSelector:
         self._copies = AdapterSelector(self._state, self._adapter, self.waiting)
         self._tried.clear()
 
-    def waiting(self, retry_after_s: int | None = None) -> AbstractContextManager[None]:
-        """Count the request as waiting while the block runs. retry_after_s: of one that is held."""
+    def waiting(
+        self, retry_after_s: int | None = None, *, is_queued: bool = False
+    ) -> AbstractContextManager[None]:
+        """Count the request as waiting while the block runs (see `RequestWait.counted`)."""
         adapter = "" if self._adapter is None else self._adapter.name
-        return self._wait.counted(self._service, adapter, retry_after_s=retry_after_s)
+        return self._wait.counted(
+            self._service, adapter, retry_after_s=retry_after_s, is_queued=is_queued
+        )

@@ -68,18 +68,23 @@ class RequestWait:
 
     @contextlib.contextmanager
     def counted(
-        self, service: str, adapter: str = "", *, retry_after_s: int | None = None
+        self,
+        service: str,
+        adapter: str = "",
+        *,
+        retry_after_s: int | None = None,
+        is_queued: bool = False,
     ) -> Iterator[None]:
         """Count the request as waiting while the block runs, and its time against the limit.
 
         service: "namespace/name". adapter: the name of the one that it is for. retry_after_s: for a client
         whose request cannot be held, as too many wait; the hold has a limit of its own. None: it is not held.
-        Raises RequestError.
+        is_queued: an admission queue bounds how many wait. Raises RequestError.
         """
         state = self._state
         # Requests for a slow adapter must not keep others of the service from waiting.
         key = f"{service} {adapter}" if adapter else service
-        if state.waiting_requests.count(key) >= state.settings.max_waiting:
+        if not is_queued and state.waiting_requests.count(key) >= state.settings.max_waiting:
             message = "too many requests wait for an engine"
             retry_s = RETRY_AFTER_S if retry_after_s is None else retry_after_s
             raise RequestError(503, message, retry_after_s=retry_s, reason="queue_full")

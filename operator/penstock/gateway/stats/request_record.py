@@ -97,7 +97,8 @@ class RequestRecord:
                 self._times.note_failed_attempt()
                 self._stats.count_first_byte(pod)
             if reservation is not None:
-                reservation.release()
+                prompt_tokens = self._usage.prompt_tokens or self.prompt_tokens
+                reservation.end(prompt_tokens + self._usage.output_tokens)
 
     def start_response(self, *, is_stream: bool) -> None:
         """Start to count a response. is_stream: whether it is a stream, whatever was requested."""

@@ -43,14 +43,13 @@ CAUSE = Label("cause", ("client", "route_timeout", "shutdown", "timeout", "upstr
 REJECTION = Label(
     "reason",
     (
-        "adapter_load_failed", "batch_server", "connections", "credentials_differ", "credentials_expired",
-        "credentials_invalid", "credentials_missing", "engines_failed", "internal", "invalid_request",
-        "issuer_unavailable",
-        "memory",
-        "model_moved", "model_not_found", "no_endpoint", "no_route", "not_synced", "queue_full",
+        "adapter_load_failed", "batch_server", "connections", "credentials_differ",
+        "credentials_expired", "credentials_invalid", "credentials_missing", "displaced",
+        "engines_failed", "internal", "invalid_request", "issuer_unavailable", "memory", "model_moved",
+        "model_not_found", "no_endpoint", "no_route", "not_synced", "overloaded", "queue_full",
         "response_not_found", "route_broken", "route_not_allowed", "route_timeout", "scaled_to_zero",
-        "service_missing", "shutdown", "stalled",
-        "tenant_suspended", "timeout", "token_review_failed", "too_large", "too_many_invalid_tokens",
+        "service_missing", "shutdown", "stalled", "tenant_queue_full", "tenant_suspended", "timeout",
+        "token_review_failed", "too_large", "too_many_invalid_tokens",
     ),
 )  # fmt: skip
 TENANT = Label("tenant", "names of the Tenants that exist")

@@ -93,7 +93,9 @@ class RequestSource:
             num_blocks = int(prompt * drawn.prefix_share) // PREFIX_BLOCK_TOKENS
             first = self._random.randrange(drawn.prefix_groups) * 100_000
             prefix = (*range(first, first + num_blocks), *prefix)
-        return Request(f"r{serial}", arrival_s, prompt, output, prefix, user)
+        return Request(
+            f"r{serial}", arrival_s, prompt, output, prefix, user, requester=drawn.requester
+        )
 
 
 def open_requests(workload: Open, duration_s: float, random: Random) -> Iterator[Request]:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from penstock.core.admission.requester import Requester
+from penstock.core.tenants.tenant import BATCH_PRIORITY, MAX_FAIR_SHARE_WEIGHT, MAX_PRIORITY
 from penstock.sim.profile import Record
 
 
@@ -36,13 +38,24 @@ Length = Annotated[Fixed | LogNormal, Field(discriminator="kind")]
 
 
 class RequestClass(Record):
-    """Class of requests. prefix_share: share of the prompt taken from one of prefix_groups prefixes."""
+    """Class of requests. prefix_share: share of the prompt taken from one of prefix_groups prefixes.
+
+    tenant, priority, fair_share_weight: whom they count for in admission.
+    """
 
     prompt: Length
     output: Length
     weight: float = Field(default=1.0, gt=0)
     prefix_share: float = Field(default=0.0, ge=0, le=1)
     prefix_groups: int = Field(default=8, ge=1)
+    tenant: str = ""
+    priority: int = Field(default=0, ge=BATCH_PRIORITY, le=MAX_PRIORITY)
+    fair_share_weight: int = Field(default=1, ge=1, le=MAX_FAIR_SHARE_WEIGHT)
+
+    @property
+    def requester(self) -> Requester:
+        """Whom the requests count for in admission."""
+        return Requester(self.tenant, self.priority, self.fair_share_weight)
 
 
 class Mix(Record):

@@ -4,9 +4,9 @@ import pytest
 from tests.gateway.engine_answers import EVENT
 from tests.gateway.stats.recorded_requests import ENGINE, POD, USAGE
 
-from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
+from penstock.core.admission.engine_load import EngineLoad, Placement, Waiting
+from penstock.core.admission.prefill_throughput import PrefillThroughput
 from penstock.core.routing.pick import Endpoint
-from penstock.core.routing.prefill_throughput import PrefillThroughput
 from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.gateway.admission.reservation import Reservation
 
@@ -56,13 +56,15 @@ async def slot(clock):
         pod=POD, kv_capacity_tokens=1 << 40, throughput=PrefillThroughput(1000.0, 1.0)
     )
     waiting = Waiting("0", clock(), clock() + 1.0, 300.0, 556.0, RequestAttributes(None, None))
-    freed = []
+    freed, tokens = [], []
     reservation = Reservation(
         Endpoint(POD, "10.0.0.1:8000", "r1"),
         Placement(load, waiting, clock()),
         lambda: freed.append(1),
+        tokens.append,
     )
-    return load, reservation, freed
+    yield load, reservation, freed
+    assert len(tokens) == 1
 
 
 async def test_first_token_frees_the_prefill_work_and_updates_the_throughput(slot, clock, make):

@@ -1,14 +1,14 @@
-"""Requests that wait for the same engines, in the order of their deadlines."""
+"""Requests of a tenant that wait for the same engines, in the order of their deadlines."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 
-from penstock.core.routing.engine_load import EngineLoad, Waiting
+from penstock.core.admission.engine_load import EngineLoad, Waiting
 
 
-class Lane:
-    """The waiting requests for one adapter, or for the base model.
+class DeadlineQueue:
+    """The waiting requests of one tenant for one adapter, or for the base model.
 
     waiting: all requests of the queue by id; what is no longer in it is skipped. late: requests that can
     no longer be in time, in the order in which that was found. num_waiting: those that are not skipped.
@@ -45,7 +45,7 @@ class Lane:
         """
         while (head := self.first_able()) is not None:
             deadline_s, _, waiting = head
-            if _is_in_time(engines, waiting, deadline_s - latest_s):
+            if is_in_time(engines, waiting, deadline_s - latest_s):
                 return
             heappop(self.able)
             self.late.append((next(serials), waiting))
@@ -57,6 +57,6 @@ class Lane:
             heappush(self.able, (waiting.deadline_s, serial, waiting))
 
 
-def _is_in_time(engines: Iterable[EngineLoad], waiting: Waiting, within_s: float) -> bool:
+def is_in_time(engines: Iterable[EngineLoad], waiting: Waiting, within_s: float) -> bool:
     """Whether some engine would give the first token in time, if its KV cache had room."""
     return any(engine.ttft_s(waiting.prefill_tokens) <= within_s for engine in engines)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
-from penstock.core.routing.prefill_throughput import PrefillThroughput
+from penstock.core.admission.engine_load import EngineLoad, Placement, Waiting
+from penstock.core.admission.prefill_throughput import PrefillThroughput
 from penstock.core.routing.request_attributes import RequestAttributes
 
 # 1,000 prompt tokens a second.

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from penstock.core.routing.prefill_throughput import PrefillThroughput
+from penstock.core.admission.prefill_throughput import PrefillThroughput
 
 
 def test_what_is_not_known_holds_nobody_back():

@@ -5,8 +5,10 @@ sent -> prefill done -> decoding -> ended
 
 from dataclasses import dataclass, field
 
-from penstock.core.routing.prefill_throughput import PrefillThroughput
+from penstock.core.admission.prefill_throughput import PrefillThroughput
+from penstock.core.admission.requester import ANYBODY, Requester
 from penstock.core.routing.request_attributes import RequestAttributes
+from penstock.core.tenants.tenant import BATCH_PRIORITY
 
 # Fraction of the KV cache that the predicted load may fill; beyond it, sequences may be preempted.
 KV_LIMIT = 0.9
@@ -25,21 +27,27 @@ class Waiting:
     attributes: RequestAttributes  # for scorers
     # Name in engines of the adapter that it is for; empty: it is for the base model
     adapter: str = ""
+    requester: Requester = ANYBODY
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it may only use what other requests leave idle."""
+        return self.requester.priority <= BATCH_PRIORITY
 
 
 @dataclass(slots=True, kw_only=True)
 class EngineLoad:
-    """Predicted load of one engine.
-
-    prefill_tokens: of prompts without a first token, less the expected prefix-cache hits. kv_tokens:
-    prompts and half of their expected outputs, as requests in flight are halfway on average.
-    """
+    """Predicted load of one engine."""
 
     pod: str
     kv_capacity_tokens: int
     throughput: PrefillThroughput = field(default_factory=PrefillThroughput)
+    # Of prompts without a first token, less the expected prefix-cache hits; and the parts of tenants
     prefill_tokens: float = 0.0
+    prefill_by_tenant: dict[str, float] = field(default_factory=dict)
+    # Of prompts and half of their expected outputs, as requests in flight are halfway on average
     kv_tokens: float = 0.0
+    num_batch: int = 0  # requests of batches among those in flight
 
     def is_sure(self) -> bool:
         """Whether the prediction is reliable.
@@ -52,6 +60,15 @@ class EngineLoad:
         """Predicted TTFT of a prompt that is sent now, after all prompts sent before it."""
         return (self.prefill_tokens + prefill_tokens) / self.throughput.prefill_tokens_per_s
 
+    def add_prefill(self, tenant: str, tokens: float) -> None:
+        """Add prompt tokens of a tenant to the work before the first tokens; negative: they are computed."""
+        self.prefill_tokens = max(0.0, self.prefill_tokens + tokens)
+        own = self.prefill_by_tenant.get(tenant, 0.0) + tokens
+        if own > 0:
+            self.prefill_by_tenant[tenant] = own
+        else:
+            self.prefill_by_tenant.pop(tenant, None)
+
     def has_kv_for(self, kv_tokens: float) -> bool:
         """Whether the KV cache has room. An empty engine takes any request."""
         total = self.kv_tokens + kv_tokens
@@ -63,8 +80,9 @@ class Placement:
 
     def __init__(self, load: EngineLoad, waiting: Waiting, now: float) -> None:
         self._load, self._waiting, self._sent_s = load, waiting, now
-        load.prefill_tokens += waiting.prefill_tokens
         load.kv_tokens += waiting.kv_tokens
+        load.num_batch += waiting.is_batch
+        load.add_prefill(waiting.requester.tenant, waiting.prefill_tokens)
         self._ahead_tokens = load.prefill_tokens
         self._is_computed = self._is_over = False
 
@@ -89,7 +107,7 @@ class Placement:
             return
         load = self._load
         self._is_computed = True
-        load.prefill_tokens = max(0.0, load.prefill_tokens - self._waiting.prefill_tokens)
+        load.add_prefill(self._waiting.requester.tenant, -self._waiting.prefill_tokens)
 
     def release(self) -> None:
         """Remove the request from the engine's load, whatever its outcome. Idempotent."""
@@ -98,3 +116,4 @@ class Placement:
         self.computed()
         self._is_over = True
         self._load.kv_tokens = max(0.0, self._load.kv_tokens - self._waiting.kv_tokens)
+        self._load.num_batch -= self._waiting.is_batch

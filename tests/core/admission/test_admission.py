@@ -6,10 +6,13 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.core.admission.deadline_order import DeadlineOrder
 
-from penstock.core.routing.admission import Admission, AdmissionSpec, retry_after_s
-from penstock.core.routing.engine_load import KV_LIMIT, EngineLoad, Placement, Waiting
-from penstock.core.routing.prefill_throughput import PrefillThroughput
+from penstock.core.admission.admission import Admission
+from penstock.core.admission.admission_spec import AdmissionSpec
+from penstock.core.admission.decision import Reject, Wait
+from penstock.core.admission.engine_load import KV_LIMIT, EngineLoad, Placement, Waiting
+from penstock.core.admission.prefill_throughput import PrefillThroughput
 from penstock.core.routing.request_attributes import RequestAttributes
 
 # 1,000 prompt tokens a second.
@@ -35,7 +38,7 @@ def request(name, arrival_s=0.0, tokens=100.0, ttft_s=1.0, adapter=""):
 def line(*requests, policy="deadline"):
     admission = Admission(replace(SPEC, policy=policy))
     for each in requests:
-        assert admission.add(each)
+        assert admission.add(each, 0.0) == Wait()
     return admission
 
 
@@ -43,7 +46,7 @@ def order(admission, now, *engines, holders=lambda adapter: ()):
     """All that go now, with the engines that may take them; each adds to the first."""
     went = []
     while (found := admission.next(engines, now, holders)) is not None:
-        waiting, fitting = found
+        waiting, fitting = found.waiting, found.engines
         went.append((waiting.request_id, [load.pod for load in fitting]))
         Placement(fitting[0], waiting, now)
         admission.check()
@@ -119,7 +122,9 @@ def test_a_new_engine_lets_late_ones_be_in_time_again():
 
 def test_too_many_and_too_long():
     admission = line(*(request(str(n), float(n)) for n in range(8)))
-    assert not admission.add(request("one too many"))
+    refused = admission.add(request("one too many", 9.0), 9.0)
+    assert isinstance(refused, Reject)
+    assert refused.reason == "queue_full"
     assert [w.request_id for w in admission.expired(61.5)] == ["0", "1"]
     assert len(admission) == 6
     admission.check()
@@ -136,7 +141,7 @@ def test_too_many_and_too_long():
     ],
 )
 def test_when_to_come_again(waiting, loads, expected_s):
-    assert retry_after_s(waiting, loads) == pytest.approx(expected_s)
+    assert line(*waiting).retry_after_s(loads, 0) == pytest.approx(expected_s)
 
 
 def holders(**pods):
@@ -146,11 +151,11 @@ def holders(**pods):
 def test_an_adapter_goes_to_the_engines_that_have_it():
     admission = line(request("base"), request("sql", 0.1, adapter="sql"))
     has_sql = holders(sql=["b"])
-    assert admission.adapters == ["sql"]
+    assert admission.adapters == {"sql"}
     assert order(admission, 0.1, engine("a"), engine("b"), holders=has_sql) == [
         ("base", ["a", "b"]), ("sql", ["b"]),
     ]  # fmt: skip
-    assert admission.adapters == []
+    assert not admission.adapters
 
 
 def test_a_blocked_adapter_keeps_its_engines_and_no_others():
@@ -190,12 +195,12 @@ def test_requests_for_an_adapter_that_no_engine_has_wait_and_block_nobody():
 
 def test_requests_for_one_adapter_fill_at_most_half_of_the_queue():
     admission = line(*(request(str(n), adapter="sql") for n in range(4)))
-    assert not admission.add(request("more", adapter="sql"))
+    assert isinstance(admission.add(request("more", adapter="sql"), 0.0), Reject)
     admission.remove("0")
-    assert admission.add(request("again", adapter="sql"))
+    assert admission.add(request("again", adapter="sql"), 0.0) == Wait()
     for n in range(4):
-        assert admission.add(request(f"base-{n}"))
-    assert not admission.add(request("full"))
+        assert admission.add(request(f"base-{n}"), 0.0) == Wait()
+    assert isinstance(admission.add(request("full"), 0.0), Reject)
 
 
 class Machine(RuleBasedStateMachine):
@@ -203,7 +208,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.admission = Admission(SPEC)
+        self.admission, self.reference = Admission(SPEC), DeadlineOrder(SPEC.ttft_s)
         self.engines = {}
         self.now = 0.0
         self.waiting, self.sent, self.came = {}, {}, 0  # waiting: adapter by request
@@ -213,17 +218,20 @@ class Machine(RuleBasedStateMachine):
     def arrive(self, tokens, adapter):
         name = str(self.came)
         self.came += 1
-        is_in = self.admission.add(request(name, self.now, float(tokens), adapter=adapter))
+        newcomer = request(name, self.now, float(tokens), adapter=adapter)
+        is_in = self.admission.add(newcomer, self.now) == Wait()
         num_alike = list(self.waiting.values()).count(adapter)
         has_room = not adapter or num_alike < SPEC.max_queued / 2
         assert is_in == (len(self.waiting) < SPEC.max_queued and has_room)
         if is_in:
             self.waiting[name] = adapter
+            self.reference.add(newcomer)
 
     @rule(adapter=st.sampled_from(["sql", "code"]), number=st.integers(0, 3))
     def copy_comes_or_goes(self, adapter, number):
         self.copies[adapter] ^= {f"p{number}"}
         self.admission.requeue_late()
+        self.reference.requeue_late()
 
     @rule(number=st.integers(0, 3))
     def engine_comes_or_goes(self, number):
@@ -231,6 +239,7 @@ class Machine(RuleBasedStateMachine):
         if self.engines.pop(pod, None) is None:
             self.engines[pod] = engine(pod)
             self.admission.requeue_late()
+            self.reference.requeue_late()
 
     @rule(seconds=st.floats(0.01, 30))
     def time_passes(self, seconds):
@@ -241,19 +250,23 @@ class Machine(RuleBasedStateMachine):
         for waiting in self.admission.expired(self.now):
             assert waiting.arrival_s <= self.now - SPEC.max_wait_s
             del self.waiting[waiting.request_id]
+            self.reference.remove(waiting.request_id)
 
     @rule(draw=st.randoms(use_true_random=False))
     def client_leaves(self, draw):
         if self.waiting:
             name = draw.choice(sorted(self.waiting))
             self.admission.remove(name)
+            self.reference.remove(name)
             del self.waiting[name]
 
     @precondition(lambda self: self.engines)
     @rule(draw=st.randoms(use_true_random=False))
     def send(self, draw):
         loads = list(self.engines.values())
+        expected = self.reference.next(loads, self.now, self.copies.__getitem__)
         found = self.admission.next(loads, self.now, self.copies.__getitem__)
+        assert (found and (found.waiting, found.engines)) == expected
         if found is None:
             idle = {e.pod for e in loads if not e.prefill_tokens and not e.kv_tokens}
             usable = [
@@ -262,7 +275,7 @@ class Machine(RuleBasedStateMachine):
             ]
             assert not any(usable), "an engine that does nothing takes whatever waits"
             return
-        waiting, fitting = found
+        waiting, fitting = found.waiting, found.engines
         assert self.waiting.pop(waiting.request_id) == waiting.adapter
         for load in fitting:
             assert not waiting.adapter or load.pod in self.copies[waiting.adapter]
