@@ -19,7 +19,13 @@ from tests.batch.conftest import (
     upload,
 )
 
-from penstock.core.batches.results import MAX_SERVER_ERRORS
+from penstock.batch.running import execution
+from penstock.batch.running.job import BatchJob
+from penstock.batch.running.line_client import LineClient
+from penstock.batch.store.journal import Journal
+from penstock.core.batches.input_line import InputLine
+from penstock.core.batches.records import Batch
+from penstock.core.batches.results import MAX_SERVER_ERRORS, Answer
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +137,70 @@ async def test_lines_wait_for_a_gateway_that_is_gone(
     batch = await create(client, lines("one", "two"))
     batch = await until_status(client, batch.id, "completed")
     assert len(await results(client, batch.output_file_id)) == 2
+
+
+async def test_a_line_that_this_program_cannot_send_ends(
+    start_server: Start, fake_gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts, send = [], LineClient.send
+
+    async def broken(client: LineClient, batch: Batch, line: InputLine) -> Answer | None:
+        if line.custom_id != "bad":
+            return await send(client, batch, line)
+        attempts.append(line.custom_id)
+        raise RuntimeError
+
+    monkeypatch.setattr(LineClient, "send", broken)
+    client = (await start_server()).client()
+    batch = await create(client, lines("good", "bad"))
+    batch = await until_status(client, batch.id, "completed")
+    assert {*await results(client, batch.output_file_id)} == {"good"}
+    (bad,) = (await results(client, batch.error_file_id)).values()
+    assert bad["response"]["body"]["error"]["code"] == "batch_server_failed"
+    assert len(attempts) == MAX_SERVER_ERRORS
+
+
+@pytest.mark.parametrize("broken", ["result_line", "Journal.flush"])
+async def test_a_batch_goes_on_after_an_error_of_this_program(
+    broken: str, start_server: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"result_line": execution, "Journal.flush": Journal}[broken]
+    name, errors = broken.rpartition(".")[2], [RuntimeError(), RuntimeError()]
+    real = getattr(place, name)
+
+    def fails_twice(*arguments: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return real(*arguments)
+
+    monkeypatch.setattr(place, name, fails_twice)
+    monkeypatch.setattr("penstock.batch.running.job.MIN_PAUSE_S", 0.01)
+    client = (await start_server()).client()
+    batch = await until_status(client, (await create(client, lines("a", "b"))).id, "completed")
+    assert {*await results(client, batch.output_file_id)} == {"a", "b"}
+    assert not errors
+
+
+async def test_a_batch_that_always_fails_can_be_cancelled(
+    start_server: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause after an error is longer than the test."""
+    failed = asyncio.Event()
+
+    async def fail(_: BatchJob) -> None:
+        failed.set()
+        raise RuntimeError
+
+    monkeypatch.setattr("penstock.batch.running.job.MIN_PAUSE_S", 600.0)
+    monkeypatch.setattr(BatchJob, "_execute", fail)
+    client = (await start_server()).client()
+    batch = await create(client, lines("a", "b"))
+    await failed.wait()
+    await client.batches.cancel(batch.id)
+    batch = await until_status(client, batch.id, "cancelled")
+    found = await results(client, batch.error_file_id)
+    assert {each["error"]["code"] for each in found.values()} == {"batch_cancelled"}
+    assert {*found} == {"a", "b"}
 
 
 async def test_a_cancelled_batch_keeps_what_is_done(

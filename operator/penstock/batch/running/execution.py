@@ -22,6 +22,10 @@ logger = logging.getLogger(__name__)
 
 # s: longest wait for something to change, so that a changed clock delays nothing for long.
 MAX_WAIT_S = 1.0
+# Answer to a line that this program could not send. It is sent again as after an error of the gateway.
+NOT_SENT = Answer(
+    500, b'{"error": {"message": "the batch server failed", "code": "batch_server_failed"}}'
+)
 
 
 @dataclass(slots=True)
@@ -55,6 +59,7 @@ class Execution:
         self._refused: deque[_Attempted] = deque()  # they are sent again
         self._changed = asyncio.Event()
         self._is_read = self._is_stopped = self._is_closing = False
+        self._failure: BaseException | None = None  # an error of this program
 
     def stop(self) -> None:
         """Send no further line, and let `run` return when those that run have ended."""
@@ -69,9 +74,10 @@ class Execution:
     async def run(self) -> bool:
         """Send lines. Returns whether all of them have a result, which the journal then has stored.
 
-        Raises StoreError if the input file cannot be read.
+        Raises StoreError if the input file cannot be read, and any error of this program.
         """
         flushing = asyncio.create_task(self._flush_regularly())
+        flushing.add_done_callback(self._note_failure)
         try:
             await self._send_all()
         finally:
@@ -79,7 +85,9 @@ class Execution:
                 await asyncio.gather(*self._running, return_exceptions=True)
             self._is_closing = True
             self._changed.set()
-            await flushing
+            await asyncio.wait([flushing])
+        if self._failure is not None:
+            raise self._failure
         return self._is_done
 
     @property
@@ -125,9 +133,13 @@ class Execution:
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
+        self._note_failure(task)
         self._changed.set()
+
+    def _note_failure(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            raise error  # an error of this program: it is logged, and the line has no result
+            self._failure = error
+            self.stop()
 
     async def _send(self, attempted: _Attempted) -> None:
         """Send a line once. Without a result it is among the refused ones then."""
@@ -136,13 +148,21 @@ class Execution:
             async with self._permits.hold(self._batch.tenant):
                 sent_s = self._now()
                 if sent_s >= self._window.resume_s and not self._is_stopped:
-                    answer = await self._client.send(self._batch, attempted.line)
+                    answer = await self._answer_to(attempted.line)
                     result = self._result_of(attempted, answer, sent_s)
         finally:
             if result is None:
                 self._refused.append(attempted)
         if result is not None:
             self._keep(attempted.line, result)
+
+    async def _answer_to(self, line: InputLine) -> Answer | None:
+        """The answer to a line; NOT_SENT after an error of this program."""
+        try:
+            return await self._client.send(self._batch, line)
+        except Exception:
+            logger.exception("a line of %s was not sent", self._batch.id)
+            return NOT_SENT
 
     def _result_of(
         self, attempted: _Attempted, answer: Answer | None, sent_s: float

@@ -23,8 +23,9 @@ logger = logging.getLogger(__name__)
 
 # Bytes of an input file that are checked at a time.
 CHUNK_BYTES = 1 << 20
-# s: pause after an error of the store.
-STORE_PAUSE_S = 2.0
+# s: pause after an error, doubled for each further one in a row up to the second: an error of this program
+# may last until another version runs.
+MIN_PAUSE_S, MAX_PAUSE_S = 2.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class BatchJob:
         self._execution: Execution | None = None
         self._journal: Journal | None = None
         self._is_closing = False
+        self._woken = asyncio.Event()  # set to end a pause
 
     @property
     def present(self) -> Batch:
@@ -59,18 +61,38 @@ class BatchJob:
 
     async def run(self) -> None:
         """Work until the batch has ended, or until `close`."""
+        pause_s = MIN_PAUSE_S
         while not self.batch.is_finished and not self._is_closing:
+            self._woken.clear()
             try:
-                match self.batch.status:
-                    case "validating":
-                        await self._check_input()
-                    case "in_progress":
-                        await self._execute()
-                    case _:
-                        await self._write_results()
+                await self._work()
             except StoreError as error:
                 logger.warning("the batch %s waits for its store: %s", self.batch.id, error)
-                await asyncio.sleep(STORE_PAUSE_S)
+            except Exception:
+                logger.exception("the batch %s is tried again in %g s", self.batch.id, pause_s)
+            else:
+                pause_s = MIN_PAUSE_S
+                continue
+            await self._pause(pause_s)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+
+    async def _work(self) -> None:
+        """Do what the state says, up to the next state."""
+        match self.batch.status:
+            case "validating":
+                await self._check_input()
+            case "in_progress":
+                await self._execute()
+            case _:
+                await self._write_results()
+
+    async def _pause(self, pause_s: float) -> None:
+        """Wait, at most until `cancel` or `close`."""
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
 
     async def cancel(self) -> None:
         """Stop the lines. Raises StoreError, and nothing changes then."""
@@ -78,6 +100,7 @@ class BatchJob:
             if not self.batch.may_be_cancelled:
                 return
             await self._save(self.batch.cancel(self._now_s))
+        self._woken.set()
         self._stop()
 
     def note_time(self) -> None:
@@ -88,6 +111,7 @@ class BatchJob:
     def close(self) -> None:
         """Send no further line: the next process goes on."""
         self._is_closing = True
+        self._woken.set()
         if self._execution is not None:
             self._execution.stop()
 

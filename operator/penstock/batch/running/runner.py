@@ -66,7 +66,6 @@ class BatchRunner:
     def _note_end(self, batch_id: str, task: asyncio.Task[None]) -> None:
         del self._jobs[batch_id], self._tasks[batch_id]
         if not task.cancelled() and (error := task.exception()) is not None:
-            # The batch goes on when the server starts again.
             logger.error("the batch %s has stopped", batch_id, exc_info=error)
 
     async def _note_time(self) -> None:
