@@ -154,12 +154,12 @@ def test_a_tenant_has_a_bound_of_its_own_in_each_class():
     ("requester", "backlog", "is_refused"),
     [
         (Requester("a", max_wait_s=4.0), 3_400, False),
-        (Requester("a", max_wait_s=4.0), 3_500, True),
+        (Requester("a", max_wait_s=4.0), 3_550, True),
         # The own class has 1,000 tokens of another tenant, of which as many go first as of the own.
         (Requester("new", max_wait_s=4.0), 3_700, False),
-        (Requester("new", max_wait_s=4.0), 3_900, True),
+        (Requester("new", max_wait_s=4.0), 3_950, True),
         # All of a higher class goes first.
-        (Requester("low", priority=BATCH_PRIORITY, max_wait_s=4.0), 3_450, True),
+        (Requester("low", priority=BATCH_PRIORITY, max_wait_s=4.0), 3_550, True),
         (Requester("high", priority=9, max_wait_s=4.0), 3_890, False),
     ],
 )
@@ -170,6 +170,11 @@ def test_a_request_that_cannot_go_in_its_time_is_refused_at_once(requester, back
     if is_refused:
         assert decision.reason == "overloaded"
         assert 3.0 < decision.retry_after_s < 6.0
+
+
+def test_an_idle_engine_refuses_no_prompt_for_its_length():
+    decision = Admission(SPEC).add(request("n", Requester(), 900_000.0), 0.0, [engine()])
+    assert decision == Wait()
 
 
 def test_a_request_that_can_be_in_time_is_never_predicted_to_be_late():

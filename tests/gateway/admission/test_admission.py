@@ -165,7 +165,7 @@ async def test_full_queue_is_a_503_with_retry_after(
     ("limit_s", "expected"),
     [
         (0.7, "no engine had room in time"),
-        # Three prompts of 0.2 s each are ahead of it, its own included.
+        # Two prompts of 0.2 s each are ahead of it.
         (0.3, "the requests ahead take longer than this one may wait"),
     ],
 )

@@ -211,7 +211,7 @@ class Admission:
         margin_s = self.spec.ttft_s * MARGIN
         if is_in_time(usable, waiting, waiting.deadline_s - now - margin_s):
             return None
-        tokens = waiting.prefill_tokens if own is None else own.shares.prefill_tokens_ahead(waiting)
+        tokens = 0.0 if own is None else own.shares.prefill_tokens_ahead(waiting)
         tokens += sum(engine.prefill_tokens for engine in usable)
         tokens += sum(
             each.shares.prefill_tokens

@@ -107,7 +107,7 @@ class FairShares:
         return 0 if share is None else len(share.waiting)
 
     def prefill_tokens_ahead(self, waiting: Waiting) -> float:
-        """Prompt tokens that are computed until a newcomer's are, if nothing else arrives.
+        """Prompt tokens that are computed before a newcomer's, if nothing else arrives.
 
         Other tenants get at most as much for their weight as the newcomer's tenant does.
         """
@@ -118,8 +118,7 @@ class FairShares:
             own += share.prefill_tokens
         if share is None or not share.waiting:
             weight += requester.weight
-        total = self.prefill_tokens + waiting.prefill_tokens
-        return min(total, own * weight / requester.weight)
+        return min(self.prefill_tokens, own * weight / requester.weight - waiting.prefill_tokens)
 
     def last_in_turn(self, newcomer: Waiting | None = None) -> Waiting:
         """The request to give up first: the latest of the tenant with the most tokens for its weight.
