@@ -12,6 +12,7 @@ from tests.support.tools.chart_tools import ensure_helm, ensure_kubeconform
 from tests.support.tools.image_registry import ensure_registry
 from tests.support.tools.object_store_server import ensure_fake_gcs, ensure_versitygw
 from tests.support.tools.otel_collector import ensure_otel_collector
+from tests.support.tools.redis import ensure_redis
 
 from penstock.local.binaries import ensure_binaries
 from penstock.local.gobuild import shared_cache
@@ -48,6 +49,7 @@ def build() -> None:
     ensure_versitygw(print)
     ensure_fake_gcs(print)
     ensure_azurite(print)
+    ensure_redis(print)
 
 
 if __name__ == "__main__":

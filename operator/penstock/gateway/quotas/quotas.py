@@ -1,0 +1,117 @@
+"""Reserves requests' use of their tenants' limits, over all gateways if there is a shared store."""
+
+from collections.abc import Callable
+
+from penstock.core.tenants.limits import Usage
+from penstock.core.tenants.quota import Incomplete, Reservation, Shortage, TooLarge
+from penstock.core.tenants.tenant import Tenant
+from penstock.gateway.quotas.ledger import HOUR_S, Account, Ledger
+from penstock.gateway.quotas.store import Store
+from penstock.gateway.quotas.store_sync import StoreMetrics, StoreSync
+from penstock.gateway.quotas.tenant_account import TenantAccount, TenantAccounts
+
+# Calls of the store that a request waits for before it is refused. Others may take what it was to get.
+MAX_CALLS = 4
+
+
+class Quotas:
+    """The limits of all tenants at one gateway.
+
+    now: the monotonic clock. wall_clock: seconds since the epoch. num_gateways: that are ready, which share
+    the limits while there is no store. retention_s: how long the store keeps an hour of the ledger.
+    """
+
+    def __init__(
+        self,
+        metrics: StoreMetrics,
+        now: Callable[[], float],
+        wall_clock: Callable[[], float],
+        *,
+        store: Store | None = None,
+        num_gateways: Callable[[], int] = lambda: 1,
+        retention_s: int = 0,
+    ) -> None:
+        self.accounts = TenantAccounts()
+        self.store = store
+        self._num_gateways = num_gateways
+        self._now = now
+        self._offset_s = wall_clock() - now()
+        self.ledger = Ledger(retention_s)
+        self.sync: StoreSync | None = None
+        if store is not None:
+            self.sync = StoreSync(store, self.accounts, self.ledger, metrics, now, wall_clock)
+
+    def now_s(self) -> float:
+        """The present time that windows follow, in seconds since the epoch."""
+        return self._now() + self._offset_s if self.sync is None else self.sync.store_time_s()
+
+    def account(self, tenant: Tenant) -> TenantAccount:
+        """The account of a tenant, as its Tenant object says now."""
+        return self.accounts.of(tenant, self.now_s())
+
+    async def reserve(
+        self, account: TenantAccount, model_name: str, usage: Usage
+    ) -> Reservation | Shortage | TooLarge:
+        """Reserve for a request all that it needs, or nothing. Waits for the store only if it has to."""
+        quota, num_calls = account.quota, 0
+        while True:
+            found = quota.reserve(model_name, usage, self.now_s(), self._num_sharing())
+            if not isinstance(found, Incomplete):
+                if self.sync is not None and any(each.is_low for each in quota.leases):
+                    self.sync.refill()
+                return found
+            if num_calls == MAX_CALLS:
+                last = max((lease for lease, _ in found.needs), key=lambda each: each.window.end_s)
+                return Shortage(last.limit, last.window.retry_after_s(self.now_s()))
+            num_calls += 1
+            for lease, amount in found.needs:
+                lease.needs.append(amount)
+            await self._next_answer(account)
+
+    async def start_running(self, account: TenantAccount) -> bool:
+        """Take one of the tenant's slots, if it has a bound. Returns False if none is free."""
+        slots = account.slots
+        if slots is None:
+            return True
+        for _ in range(MAX_CALLS):
+            num_gateways = self._num_sharing()
+            if slots.has_room(num_gateways):
+                slots.start()
+                return True
+            if num_gateways is not None or slots.num_running >= slots.bound:
+                return False
+            slots.num_waiting += 1
+            await self._next_answer(account)
+            if slots.is_full and not slots.has_room(self._num_sharing()):
+                return False
+        return False
+
+    def record(self, tenant: str, service: str, adapter: str, usage: Usage) -> None:
+        """Enter the usage of a request in the ledger, if there is a store to keep it."""
+        if self.sync is not None:
+            hour_s = int(self.now_s()) // HOUR_S * HOUR_S
+            self.ledger.add(Account(hour_s, tenant, service, adapter), usage)
+
+    async def run(self) -> None:
+        """Keep in step with the store until cancelled."""
+        if self.sync is not None:
+            await self.sync.run()
+
+    async def close(self) -> None:
+        """Give all back to the store."""
+        if self.sync is not None:
+            await self.sync.close()
+
+    def _num_sharing(self) -> int | None:
+        """The number of gateways that share the limits because there is no store; None: there is one."""
+        if self.sync is None:
+            return max(1, self._num_gateways())
+        if self.sync.is_up:
+            return None
+        return max(self.sync.num_gateways, self._num_gateways())
+
+    async def _next_answer(self, account: TenantAccount) -> None:
+        """Wait for the store's next answer, which the account has a part of."""
+        assert self.sync is not None  # without it nothing is incomplete
+        self.accounts.changed[account.name] = account
+        await self.sync.next_answer()
