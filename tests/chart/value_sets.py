@@ -79,6 +79,11 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
             "serviceAccountAudience": "https://models.example/a?b=c",
         }
     },
+    "quota_store": {
+        "gateway": {
+            "quotaStore": {"url": "redis://quotas.databases:6380/0", "passwordSecretName": "quotas"}
+        }
+    },
     "one_namespace": {"watchNamespace": "team-a", "monitoring": MONITORING} | PROMETHEUS,
     "one_namespace_alone": {"watchNamespace": "team-a", "tenantRoles": {"enabled": False}},
     "monitored": {"monitoring": MONITORING} | PROMETHEUS,

@@ -27,6 +27,7 @@ from penstock.gateway.app import Gateway
 from penstock.gateway.http.certificate import ServedCertificate
 from penstock.gateway.http.protocol import GatewayProtocol
 from penstock.gateway.http.servers import Server
+from penstock.gateway.quotas.store import Store
 from penstock.gateway.server import run
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.snapshot import Service, Snapshot
@@ -400,7 +401,7 @@ async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awai
     """`await start_gateway(engine, …, setting=…)`; engines of one service called chat.
 
     now: its clock. tls: a folder of `loopback_certificate`, with which it and its client then use TLS.
-    review: answers its TokenReviews.
+    review: answers its TokenReviews. quota_store: of limits that it shares.
     """
     async with contextlib.AsyncExitStack() as stack:
 
@@ -411,6 +412,7 @@ async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awai
             tracer: Any = None,
             tls: Path | None = None,
             review: Review = no_review,
+            quota_store: Store | None = None,
             **settings: Any,
         ) -> Front:
             chosen = GatewaySettings(
@@ -422,7 +424,7 @@ async def start_gateway(quick_servers: None) -> AsyncIterator[Callable[..., Awai
             )
             snapshots = SnapshotStore()
             upstream = await stack.enter_async_context(Upstream(chosen))
-            gateway = Gateway(snapshots, upstream, chosen, now, tracer, review)
+            gateway = Gateway(snapshots, upstream, chosen, now, tracer, review, quota_store)
             gateway.state.authenticator.tenants.publish((), is_open=True)
             certificate = None if tls is None else ServedCertificate(tls / CERTIFICATE, tls / KEY)
             servers, stop = gateway.http_servers(certificate), asyncio.Event()

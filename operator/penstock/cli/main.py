@@ -52,6 +52,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "simulation.calibrate",
         "Measure a running engine and write a profile for the simulator.",
     ),
+    "usage": (
+        USE,
+        "usage.command",
+        "Show what tenants have used, and what it costs.",
+    ),
     "manifests": (
         OPERATE,
         "manifests",

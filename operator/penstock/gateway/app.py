@@ -35,6 +35,7 @@ from penstock.gateway.proxy.authentication import Authentication, caller_of
 from penstock.gateway.proxy.batch_request import BatchRequest
 from penstock.gateway.proxy.proxied_request import ProxiedRequest
 from penstock.gateway.proxy.stored_response import StoredResponseRequest
+from penstock.gateway.quotas.store import Store
 from penstock.gateway.request_lifecycle.cancellation import CancelCause, RequestCancelled
 from penstock.gateway.request_lifecycle.timeline import RequestPhase
 from penstock.gateway.selection.model_routing import claim_of
@@ -63,7 +64,8 @@ class Gateway:
     """A gateway without its sockets: the applications and their state.
 
     app: for clients. routes: those of app. management_app: for probes, metrics and the operator. now: the
-    monotonic clock. tracer: None if traces are not exported. review: sends TokenReviews.
+    monotonic clock. tracer: None if traces are not exported. review: sends TokenReviews. quota_store: of
+    limits that gateways share; None: each has its part of a limit.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Gateway:
         now: Callable[[], float] = monotonic,
         tracer: "RequestTracer | None" = None,
         review: Review = no_review,
+        quota_store: Store | None = None,
     ) -> None:
         self.state = GatewayState(
             snapshots=snapshots,
@@ -84,6 +87,7 @@ class Gateway:
             now=now,
             tracer=tracer,
             review=review,
+            quota_store=quota_store,
         )
         self._model_list = ModelList()
         routes = Starlette(

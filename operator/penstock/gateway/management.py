@@ -8,7 +8,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from penstock.clients.metrics.page import MetricsPage
-from penstock.clients.pods import stats_report, wake_poll
+from penstock.clients.pods import stats_report, usage_report, wake_poll
+from penstock.clients.pods.usage_report import MAX_DAYS
+from penstock.gateway.quotas.store import StoreFailed
+from penstock.gateway.quotas.usage import read_usage
 from penstock.gateway.state.gateway_state import GatewayState
 
 
@@ -27,6 +30,7 @@ class ManagementEndpoints:
             Route("/metrics", self._metrics),
             Route(stats_report.PATH, self._stats_report),
             Route(wake_poll.PATH, self._wake_poll),
+            Route(usage_report.PATH, self._usage),
         ]
 
     async def _healthz(self, _: Request) -> Response:
@@ -56,6 +60,26 @@ class ManagementEndpoints:
         """Answer when a request comes for a service at zero, or without one after some time."""
         token = request.query_params.get(wake_poll.TOKEN, "")
         return PlainTextResponse(await self._state.wake_calls.wait(token, wake_poll.POLL_S))
+
+    async def _usage(self, request: Request) -> Response:
+        """Report the ledger of usage. Queries: from_day, since the epoch; days, their number."""
+        store = self._state.quotas.store
+        if store is None:
+            message = "the gateway has no store (--quota-store), so there is no ledger of usage"
+            return PlainTextResponse(message, 404)
+        from_day, num_days = (request.query_params.get(name, "") for name in ("from_day", "days"))
+        if not (_is_count(from_day) and _is_count(num_days)) or int(num_days) > MAX_DAYS:
+            message = f"send from_day, a day since the epoch, and days, at most {MAX_DAYS}"
+            return PlainTextResponse(message, 400)
+        try:
+            rows = await read_usage(store, int(from_day), int(num_days))
+        except StoreFailed as error:
+            return PlainTextResponse(f"the quota store does not answer: {error}", 503)
+        return Response(usage_report.encode(rows), media_type="application/json")
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 6
 
 
 def management_app(state: GatewayState) -> Starlette:

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import signal
+import socket
+import uuid
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from penstock.gateway.app import Gateway
 from penstock.gateway.http.certificate import ServedCertificate
 from penstock.gateway.http.open_files import fit_connections
 from penstock.gateway.http.servers import HttpServers, Server
+from penstock.gateway.quotas.store import Store
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.store import SnapshotStore
 from penstock.gateway.telemetry.metrics import Metrics
@@ -58,7 +61,10 @@ async def serve(settings: GatewaySettings) -> None:
     ):
         tracer = _tracer()
         review = partial(kube.create, TOKEN_REVIEWS, None)
-        gateway = Gateway(snapshots, upstream, settings, tracer=tracer, review=review)
+        gateway = Gateway(
+            snapshots, upstream, settings, tracer=tracer, review=review,
+            quota_store=_quota_store(settings),
+        )  # fmt: skip
         if batch_token is not None:
             gateway.serve_batches(batch_token)
         metrics = gateway.state.metrics
@@ -85,6 +91,15 @@ def _tracer() -> "RequestTracer | None":
     return RequestTracer()
 
 
+def _quota_store(settings: GatewaySettings) -> Store | None:
+    if settings.quota_store is None:
+        return None
+    from penstock.gateway.quotas.redis_store import RedisStore  # takes megabytes
+
+    name = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+    return RedisStore(settings.quota_store, name, settings.quota_store_password_file)
+
+
 async def run(gateway: Gateway, stop: asyncio.Event, servers: HttpServers | None = None) -> None:
     """Answer requests until `stop` is set, then drain."""
     servers = servers or gateway.http_servers()
@@ -94,6 +109,7 @@ async def run(gateway: Gateway, stop: asyncio.Event, servers: HttpServers | None
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(_measure_loop_lag(gateway)),
+                group.create_task(gateway.state.quotas.run()),
                 group.create_task(_end_slow_clients(servers, gateway.state.settings)),
                 group.create_task(_drain(gateway, servers.clients, stop)),
             ]
@@ -111,6 +127,7 @@ async def run(gateway: Gateway, stop: asyncio.Event, servers: HttpServers | None
         if gateway.state.batch_server is not None:
             await gateway.state.batch_server.close()
         await gateway.state.adapters.close()
+        await gateway.state.quotas.close()
 
 
 async def _drain(gateway: Gateway, server: Server, stop: asyncio.Event) -> None:

@@ -31,6 +31,13 @@ class GatewaySettings:
     batch_url: str = ""
     batch_token_file: Path | None = None
 
+    # URL of the Redis server in which gateways share limits of tenants, without a password, and the file of
+    # that. None: each gateway has its part of a limit, and there is no ledger.
+    quota_store: str | None = None
+    quota_store_password_file: Path | None = None
+    # Time for which the ledger of usage is kept.
+    usage_retention_days: int = 400
+
     # Origins of web pages that may use the gateway, such as https://chat.example.com; "*": all.
     cors_origins: tuple[str, ...] = ()
 

@@ -10,7 +10,11 @@ PREFLIGHT = {
     "access-control-request-method": "POST",
     "access-control-request-headers": "authorization, content-type",
 }
-EXPOSED = "x-request-id, x-penstock-service, x-penstock-revision, retry-after"
+EXPOSED = (
+    "x-request-id, x-penstock-service, x-penstock-revision, retry-after, x-ratelimit-limit-requests, "
+    "x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
+    "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+)
 
 
 def cors_headers(got):

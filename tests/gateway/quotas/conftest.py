@@ -9,8 +9,9 @@ import pytest
 from tests.support.tools.redis_process import RedisProcess, redis_process
 
 from penstock.clients.machine.clock import monotonic
+from penstock.core.tenants.limits import Usage
 from penstock.gateway.quotas.quotas import Quotas
-from penstock.gateway.quotas.store import RedisStore
+from penstock.gateway.quotas.redis_store import RedisStore
 
 
 class CallCounts:
@@ -22,6 +23,9 @@ class CallCounts:
     def note_call(self, seconds: float, *, is_failed: bool) -> None:
         self.num_calls += 1
         self.num_failed += is_failed
+
+    def count_usage(self, tenant: str, service: str, usage: Usage) -> None:
+        pass
 
 
 @pytest.fixture

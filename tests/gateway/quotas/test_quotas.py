@@ -1,16 +1,19 @@
 """Limits over several gateways with one store: a real server, which is frozen, killed and brought back."""
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
+from tests.gateway.quotas.conftest import CallCounts
 from tests.support.tools.redis_process import RedisProcess
 
 from penstock.core.tenants.limits import NO_USAGE, Usage
 from penstock.core.tenants.quota import Reservation, Shortage, TooLarge
 from penstock.core.tenants.tenant import FailureMode, Tenant, UsageLimit
+from penstock.gateway.quotas.batch import Batch, Reply
 from penstock.gateway.quotas.ledger import ledger_key, read_entries
 from penstock.gateway.quotas.quotas import Quotas
 
@@ -97,9 +100,9 @@ async def test_use_beyond_the_estimate_is_counted(start_quotas: StartQuotas) -> 
     found = await reserve(quotas, team, Usage(1, 60, 40))
     assert isinstance(found, Reservation)
     found.settle(Usage(1, 60, 1200))
+    quotas.accounts.note_change(quotas.account(team))
 
     async def is_counted() -> bool:
-        quotas.account(team)  # which a request does that ends
         return await stored(quotas) == 1260
 
     await until(is_counted)
@@ -213,9 +216,31 @@ async def test_a_gateway_that_ends_gives_all_back(
 
 
 async def test_without_a_store_a_gateway_has_its_share() -> None:
-    class NoCalls:
-        def note_call(self, seconds: float, *, is_failed: bool) -> None:
-            raise AssertionError
-
-    quotas = Quotas(NoCalls(), time.monotonic, time.time, num_gateways=lambda: 4)
+    quotas = Quotas(CallCounts(), time.monotonic, time.time, num_gateways=lambda: 4)
     assert await send(quotas, tenant(HOURLY), 100) == 25
+
+
+async def test_calls_end_though_a_cancellation_is_lost() -> None:
+    """As with a command of Redis's client that has been sent when the cancellation comes."""
+
+    class Careless:
+        async def read(self, keys: Sequence[str]) -> list[Mapping[str, int]]:
+            return []
+
+        async def close(self) -> None:
+            pass
+
+        async def call(self, batch: Batch) -> Reply:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            return Reply(0.0, 1, False, ())
+
+    quotas = Quotas(CallCounts(), time.monotonic, time.time, store=Careless())
+    calling = asyncio.create_task(quotas.run())
+    assert quotas.sync is not None
+    asking = asyncio.create_task(quotas.sync.next_answer())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    calling.cancel()
+    async with asyncio.timeout(10):
+        await asyncio.gather(calling, asking, return_exceptions=True)

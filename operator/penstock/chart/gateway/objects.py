@@ -27,6 +27,9 @@ from penstock.chart.tree import (
 from penstock.core.spec.service import Object
 
 TLS_SECRET = "gateway.tls.secretName"  # noqa: S105 - the path of a value
+STORE_SECRET = "gateway.quotaStore.passwordSecretName"  # noqa: S105 - the path of a value
+# Volume of the password of the quota store, and its folder in the container.
+STORE_VOLUME, STORE_FOLDER = "quota-store", "/etc/penstock/quota-store"
 # Name of the pods' port for clients.
 _PORT_NAME = If(TLS_SECRET, "https", "http")
 
@@ -56,9 +59,13 @@ def gateway() -> list[Tree]:
             pod=pod,
             spec=spec,
             variables=_tracing_variables(),
-            volumes=[If(TLS_SECRET, _secret_volume())],
+            volumes=[
+                If(TLS_SECRET, _secret_volume(TLS_VOLUME, TLS_SECRET)),
+                If(STORE_SECRET, _secret_volume(STORE_VOLUME, STORE_SECRET)),
+            ],
             mounts=[
-                If(TLS_SECRET, {"name": TLS_VOLUME, "mountPath": TLS_FOLDER, "readOnly": True})
+                If(TLS_SECRET, _mount(TLS_VOLUME, TLS_FOLDER)),
+                If(STORE_SECRET, _mount(STORE_VOLUME, STORE_FOLDER)),
             ],
         ),
         disruption_budget(GATEWAY),
@@ -81,6 +88,8 @@ def _gateway_container() -> Object:
             Text.of("--keys-namespace=", Value("gateway.keysNamespace")),
             If(TLS_SECRET, f"--tls-certificate={TLS_FOLDER}/tls.crt"),
             If(TLS_SECRET, f"--tls-key={TLS_FOLDER}/tls.key"),
+            flag("--quota-store=", "gateway.quotaStore.url"),
+            If(STORE_SECRET, f"--quota-store-password-file={STORE_FOLDER}/password"),
             ForEach("gateway.trustedProxies", Text.of("--trusted-proxy=", Value(ITEM))),
             Text.of("--service-account-audience=", Value("gateway.serviceAccountAudience")),
             ForEach("gateway.corsOrigins", Text.of("--cors-origin=", Value(ITEM))),
@@ -99,9 +108,14 @@ def _gateway_container() -> Object:
     }  # fmt: skip
 
 
-def _secret_volume() -> Object:
-    """The volume of the certificate. The kubelet renews its files, but not those of a mount with subPath."""
-    return {"name": TLS_VOLUME, "secret": {"secretName": Value(TLS_SECRET)}}
+def _secret_volume(name: str, path: str) -> Object:
+    """A volume of the Secret that a value names. The kubelet renews its files."""
+    return {"name": name, "secret": {"secretName": Value(path)}}
+
+
+def _mount(volume: str, folder: str) -> Object:
+    """The mount of a whole volume: the kubelet does not renew the files of one with subPath."""
+    return {"name": volume, "mountPath": folder, "readOnly": True}
 
 
 def _tracing_variables() -> list[Tree]:

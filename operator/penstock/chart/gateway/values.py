@@ -40,6 +40,9 @@ Audience = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[!-~]+$
 SecretName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
 
 
+_STORE_URL = r"rediss?://([A-Za-z0-9_-]+@)?[A-Za-z0-9_.-]+:[0-9]{1,5}(/[0-9]{1,4})?"
+
+
 class GatewayTls(ValuesModel):
     """TLS of the gateway with clients."""
 
@@ -47,6 +50,16 @@ class GatewayTls(ValuesModel):
     """Secret of type kubernetes.io/tls in the namespace of the installation, such as one of cert-manager.
     With it the gateway serves TLS, and its Service has the port 443 in place of 80. A renewed certificate is
     loaded without a restart. Empty: plain HTTP."""
+
+
+class QuotaStore(ValuesModel):
+    """Redis or Valkey in which gateways share the limits of tenants, and keep the ledger of usage."""
+
+    url: str = Field(default="", pattern=f"^({_STORE_URL})?$")
+    """URL with a port and without a password, such as redis://quotas.databases:6379/0; rediss for TLS. Empty:
+    each gateway has its part of a limit, and there is no ledger."""
+    password_secret_name: SecretName = ""
+    """Secret in the namespace of the installation whose key `password` has the password. Empty: none."""
 
 
 class Autoscaling(ValuesModel):
@@ -155,6 +168,7 @@ class Gateway(Component):
     service_account_audience: Audience = "penstock-gateway"
     """Audience that tokens of ServiceAccounts must be for, which pods name in a projected volume."""
     tls: GatewayTls = GatewayTls()
+    quota_store: QuotaStore = QuotaStore()
     autoscaling: Autoscaling = Autoscaling()
     service: GatewayService = GatewayService()
 

@@ -57,7 +57,7 @@ def _operator_egress() -> list[Tree]:
 
 
 def _gateway_egress() -> list[Tree]:
-    """Rules for the collector of traces, and for OIDC issuers."""
+    """Rules for the collector of traces, for OIDC issuers, and for the store of limits."""
     collector = {
         "ports": [
             ForEach("networkPolicy.collectorPorts", _port(Value(ITEM))),
@@ -68,7 +68,12 @@ def _gateway_egress() -> list[Tree]:
         "ports": [ForEach("networkPolicy.issuerPorts", _port(Value(ITEM)))],
         "to": Value("networkPolicy.issuersTo"),
     }
-    return [If("tracing.endpoint", collector), If("networkPolicy.issuersTo", issuers)]
+    store = {"ports": [_port(PortOf("gateway.quotaStore.url"))]}
+    return [
+        If("tracing.endpoint", collector),
+        If("networkPolicy.issuersTo", issuers),
+        If("gateway.quotaStore.url", store),
+    ]
 
 
 def _management(port: Tree) -> Object:

@@ -12,6 +12,7 @@ from penstock.clients.machine.logs import configure as configure_logs
 from penstock.core.routing.forwarded_client import Network, parse_trusted_proxy
 from penstock.errors import CertificateError, KubeError, TokenFileError
 from penstock.gateway.http.cors import check_origin
+from penstock.gateway.quotas.store import check_store_url
 from penstock.gateway.server import serve
 from penstock.gateway.settings import GatewaySettings
 
@@ -30,6 +31,13 @@ def _origin(text: str) -> str:
 def _trusted_proxy(text: str) -> Network:
     try:
         return parse_trusted_proxy(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _quota_store(text: str) -> str:
+    try:
+        return check_store_url(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -101,6 +109,22 @@ def run(
     service_account_audience: Annotated[
         str, typer.Option(help="Audience that tokens of ServiceAccounts must be for.")
     ] = DEFAULT.service_account_audience,
+    quota_store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Redis or Valkey in which gateways share limits of tenants and keep the ledger of usage, "
+            "such as redis://quotas:6379/0; rediss: by TLS. Default: each gateway has its part of a limit, "
+            "and there is no ledger.",
+            parser=_quota_store,
+        ),
+    ] = DEFAULT.quota_store,
+    quota_store_password_file: Annotated[
+        Path | None, typer.Option(help="File with the password of --quota-store.")
+    ] = DEFAULT.quota_store_password_file,
+    usage_retention_days: Annotated[
+        int, typer.Option(min=1, help="Days for which the ledger of usage is kept.")
+    ] = DEFAULT.usage_retention_days,
     max_connections: Annotated[
         int, typer.Option(min=1, help="Maximum number of open client connections.")
     ] = DEFAULT.max_connections,

@@ -1,19 +1,16 @@
 """Access to the leading operator for commands outside the cluster."""
 
-import ipaddress
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-import aiohttp
-
-from penstock.clients.kubernetes.client import Kube, Object, lines
+from penstock.clients.kubernetes.client import Kube, Object
+from penstock.clients.kubernetes.pod_stream import stream_pod
 from penstock.clients.kubernetes.resources import LEASES, PODS
 from penstock.core.adapters.placement_record import PlacementRecord, read_placement
-from penstock.errors import KubeError, NotFound, Transient
+from penstock.errors import KubeError, NotFound
 
 PORT_NAME = "http"
 PLACEMENT_TIMEOUT_S = 10.0
-NETWORK_POLICY_HINT = "if a NetworkPolicy is why, name the API server in networkPolicy.metricsFrom"
 
 
 async def recording(
@@ -49,48 +46,19 @@ async def placement(
 async def _stream(
     kube: Kube, operator_namespace: str, lease: str, path: str, *, timeout_s: float
 ) -> AsyncGenerator[bytes]:
-    """Yield the lines of a response of the leading operator.
-
-    The API server proxies the request, for which the user needs `get` on `pods/proxy`. It does not proxy
-    to loopback addresses, which pods of a local cluster have; those are requested directly. Raises
-    KubeError.
-    """
-    pod, port = await _leader(kube, operator_namespace, lease)
-    address = ipaddress.ip_address(pod["status"]["podIP"])
-    if not address.is_loopback:
-        relayed = f"{PODS.path(operator_namespace)}/{pod['metadata']['name']}:{port}/proxy{path}"
-        try:
-            async with aclosing(kube.stream(relayed, timeout_s=timeout_s)) as relay:
-                async for line in relay:
-                    yield line
-        except Transient as error:
-            raise Transient(f"{error} ({NETWORK_POLICY_HINT})") from error
-        return
-    timeout = aiohttp.ClientTimeout(total=timeout_s)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"http://{address}:{port}{path}") as answer,
-        ):
-            if answer.status != 200:
-                raise Transient(await answer.text())
-            async for line in lines(answer.content):
-                yield line
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise Transient(f"the operator cannot be reached: {type(error).__name__}") from error
+    """Yield the lines of a response of the leading operator. Raises KubeError."""
+    pod = await _leader(kube, operator_namespace, lease)
+    async with aclosing(stream_pod(kube, pod, PORT_NAME, path, timeout_s=timeout_s)) as stream:
+        async for line in stream:
+            yield line
 
 
-async def _leader(kube: Kube, namespace: str, lease: str) -> tuple[Object, int]:
-    """Return the leader's pod and the port of its own endpoints. It holds the Lease as POD-PROCESS."""
+async def _leader(kube: Kube, namespace: str, lease: str) -> Object:
+    """Return the leader's pod. It holds the Lease as POD-PROCESS."""
     try:
         holder = (await kube.get(LEASES, namespace, lease))["spec"].get("holderIdentity") or ""
         if not holder:
             raise KubeError(f"no operator leads in {namespace}: nobody holds the Lease {lease}")
-        pod = await kube.get(PODS, namespace, holder.rpartition("-")[0])
+        return await kube.get(PODS, namespace, holder.rpartition("-")[0])
     except NotFound as error:
         raise KubeError(f"no operator leads in {namespace}: {error}") from error
-    for container in pod["spec"]["containers"]:
-        for port in container.get("ports", []):
-            if port.get("name") == PORT_NAME:
-                return pod, int(port["containerPort"])
-    raise KubeError(f"the operator's pod has no port called {PORT_NAME}")

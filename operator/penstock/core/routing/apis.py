@@ -54,6 +54,10 @@ class Api:
     # stream that ends without it was cut off.
     last_event: tuple[str, str] = ("data", r"\[DONE\]")
     errors: ErrorForm = "OpenAI"  # form of the gateway's own errors
+    # Fields that bound the generated tokens of a response. The first one is the usual one.
+    output_bounds: Sequence[str] = ()
+    # Tokens that engines generate at most without such a field; None: as many as the model can
+    default_output_tokens: int | None = None
     # Whether engines may store responses. A request continues one by `previous_response_id`.
     stores: bool = False
     # APIs that requests with certain fields belong to instead: by the name of a field that is neither null
@@ -86,16 +90,27 @@ OPENAI_PROMPTS: Sequence[Mapping[str, PromptKind]] = (
     {"prompt": TEXT},
 )
 OPENAI_USAGE = UsageFields("prompt_tokens", "completion_tokens", "cached_tokens")
+CHAT_BOUNDS = ("max_completion_tokens", "max_tokens")
 
 CHAT = Api(
     path="/v1/chat/completions",
     prompts=OPENAI_PROMPTS,
     usage=OPENAI_USAGE,
     overhead_events=2,  # the first event has only the role
+    output_bounds=CHAT_BOUNDS,
 )
-COMPLETIONS = Api(path="/v1/completions", prompts=OPENAI_PROMPTS, usage=OPENAI_USAGE)
+COMPLETIONS = Api(
+    path="/v1/completions",
+    prompts=OPENAI_PROMPTS,
+    usage=OPENAI_USAGE,
+    output_bounds=("max_tokens",),
+    default_output_tokens=16,  # of OpenAI's API
+)
 BATCH = Api(
-    path="/v1/chat/completions/batch", prompts=({"messages": CONVERSATIONS},), usage=OPENAI_USAGE
+    path="/v1/chat/completions/batch",
+    prompts=({"messages": CONVERSATIONS},),
+    usage=OPENAI_USAGE,
+    output_bounds=CHAT_BOUNDS,
 )
 
 RESPONSES_PROMPTS: Sequence[Mapping[str, PromptKind]] = (
@@ -103,7 +118,12 @@ RESPONSES_PROMPTS: Sequence[Mapping[str, PromptKind]] = (
 )
 # A request for a background response is answered before the response is computed, and without usage.
 BACKGROUND = Api(
-    path="/v1/responses", prompts=RESPONSES_PROMPTS, usage=None, errors="Responses", stores=True
+    path="/v1/responses",
+    prompts=RESPONSES_PROMPTS,
+    usage=None,
+    errors="Responses",
+    stores=True,
+    output_bounds=("max_output_tokens",),
 )
 RESPONSES = Api(
     path="/v1/responses",
@@ -114,6 +134,7 @@ RESPONSES = Api(
     last_event=("event", r"response\.(?:completed|failed|incomplete)|error"),
     errors="Responses",
     stores=True,
+    output_bounds=("max_output_tokens",),
     variants={"background": BACKGROUND},
 )
 MESSAGES_API = Api(
@@ -125,6 +146,7 @@ MESSAGES_API = Api(
     overhead_events=5,  # the beginning and the end of the message and of one block, and the delta of usage
     last_event=("event", "message_stop|error"),
     errors="Anthropic",
+    output_bounds=("max_tokens",),
 )
 
 # `total_tokens` is the only count that all versions of vLLM report for these routes.

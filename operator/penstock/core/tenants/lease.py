@@ -68,7 +68,8 @@ class Lease:
     @property
     def remaining(self) -> int:
         """What is left of the limit, as far as this gateway knows."""
-        return max(0, min(self.limit.limit, self.limit.limit - self.total + self.available))
+        elsewhere = 0 if self.is_local else self.limit.limit - self.total
+        return max(0, min(self.limit.limit, elsewhere + self.available))
 
     def enter(self, now_s: float) -> None:
         """Go on to the window of a time. What is left of a piece ends with its window."""

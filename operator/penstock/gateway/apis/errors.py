@@ -19,9 +19,10 @@ RETRY_AFTER_S = 5
 class RequestError(Exception):
     """A request that the gateway answers with an error of its own.
 
-    status: of HTTP. message: for the client. param, code: fields of OpenAI's error object; the status
-    if there is no code. retry_after_s: sent as `Retry-After`; None: not sent. reason: label of the
-    metric; empty: the code, else that of the status. ending: of the request; None: the status tells.
+    status: of HTTP. message: for the client. param, code, kind: fields of OpenAI's error object, of which
+    kind is its type; without them the status tells. retry_after_s: sent as `Retry-After`; None: not sent.
+    reason: label of the metric; empty: the code, else that of the status. ending: of the request; None: the
+    status tells.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class RequestError(Exception):
         *,
         param: str | None = None,
         code: str | None = None,
+        kind: str | None = None,
         retry_after_s: int | None = None,
         reason: str = "",
         ending: Ending | None = None,
@@ -42,11 +44,14 @@ class RequestError(Exception):
         self.message = message
         self.param = param
         self.code = code
+        self.kind = kind
         self.retry_after_s = retry_after_s
 
     def body(self, form: ErrorForm = "OpenAI") -> bytes:
         """The body of the HTTP response."""
-        return error_body(self.status, self.message, param=self.param, code=self.code, form=form)
+        return error_body(
+            self.status, self.message, param=self.param, code=self.code, kind=self.kind, form=form
+        )
 
 
 # Types of Anthropic's errors by status; of all others invalid_request_error or api_error.
@@ -62,15 +67,16 @@ def error_body(
     *,
     param: str | None = None,
     code: str | None = None,
+    kind: str | None = None,
     form: ErrorForm = "OpenAI",
 ) -> bytes:
-    """An error as JSON. code: the status if None. Anthropic's form has neither param nor code."""
+    """An error as JSON. code, kind: by the status if None. Anthropic's form has none of the three."""
     if form == "Anthropic":
         kind = ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
         return json.dumps(_as_event({"type": kind, "message": message})).encode()
     error = {
         "message": message,
-        "type": _error_type(status, code),
+        "type": kind or _error_type(status, code),
         "param": param,
         "code": code or status,
     }

@@ -32,7 +32,7 @@ def replace_model(body: bytes, old: str, new: str) -> bytes:
     return b"".join(parts)
 
 
-def add_field(body: bytes, name: str, value: str | bool) -> bytes:
+def add_field(body: bytes, name: str, value: str | bool | int) -> bytes:
     """Return the body with a field at its end, where it overrides those before it. body: not empty."""
     return b'%b,"%b":%b}' % (body.rstrip()[:-1], name.encode(), to_json(value))
 

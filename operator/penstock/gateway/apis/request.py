@@ -9,7 +9,7 @@ from penstock.core.routing.apis import Api
 from penstock.core.routing.prompt_kinds import BYTES_PER_TOKEN
 from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.gateway.apis.errors import RequestError
-from penstock.gateway.apis.model_field import replace_model
+from penstock.gateway.apis.model_field import add_field, replace_model
 from penstock.gateway.apis.request_schema import request_schema
 
 # Assumed length of a response, for the estimate of KV cache use.
@@ -52,6 +52,9 @@ class InferenceRequest:
     previous_response: str = (
         ""  # id of the stored response that it continues; empty if it continues none
     )
+    # Tokens that it allows to generate for each choice, and the number of choices. None: it says nothing
+    max_output_tokens: int | None = None
+    num_choices: int = 1
 
     @property
     def tokens(self) -> int:
@@ -75,6 +78,11 @@ class InferenceRequest:
             return self
         body = replace_model(self.body, self.model, served_name)
         return replace(self, model=served_name, body=body)
+
+    def with_output_bound(self, max_output_tokens: int) -> "InferenceRequest":
+        """Set the field that bounds the generated tokens of each choice."""
+        body = add_field(self.body, self.api.output_bounds[0], max_output_tokens)
+        return replace(self, body=body, max_output_tokens=max_output_tokens)
 
     def without_body(self) -> "InferenceRequest":
         """Return the fields alone, for what outlives the body."""
@@ -118,4 +126,7 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         hides_usage=is_stream and variant.errors == "OpenAI" and not wants_usage,
         is_flex=fields.get("service_tier") == "flex",
         previous_response=fields.get("previous_response_id") or "",
+        max_output_tokens=max((fields.get(name) or 0 for name in variant.output_bounds), default=0)
+        or None,
+        num_choices=fields.get("n") or 1,
     )

@@ -13,6 +13,7 @@ from pydantic_core.core_schema import (
     TypedDictField,
     any_schema,
     bool_schema,
+    int_schema,
     list_schema,
     str_schema,
     typed_dict_field,
@@ -94,6 +95,8 @@ PROMPT_FIELDS: Mapping[PromptKind, TypedDictField] = {
     DOCUMENTS: _optional(union_schema([DOCUMENT, _items(DOCUMENT)], mode="left_to_right")),
 }
 FLAG = _optional(bool_schema(), default=False)
+# Engines accept "5" and 5.0 as 5, so this is not strict.
+COUNT = _optional(int_schema(ge=1))
 COMMON = {
     "model": _optional(STRING),
     # Engines accept 1 and "true" as true, so this is not strict either.
@@ -101,6 +104,7 @@ COMMON = {
     "stream_options": _optional(_object(include_usage=FLAG)),
     "user": _optional(STRING),
     "service_tier": _optional(STRING),
+    "n": COUNT,
 }
 
 
@@ -109,6 +113,8 @@ def request_schema(api: Api) -> SchemaValidator:
     """Make the validator of request bodies of an API."""
     fields = {name: PROMPT_FIELDS[kind] for prompt in api.prompts for name, kind in prompt.items()}
     fields |= {name: FLAG for name in api.variants if name not in fields}
+    for each in (api, *api.variants.values()):
+        fields |= dict.fromkeys(each.output_bounds, COUNT)
     if api.stores:
         fields["previous_response_id"] = _optional(STRING)
     return SchemaValidator(_object(**COMMON, **fields))

@@ -147,6 +147,7 @@ class ClientResponse:
         self._request_id = (REQUEST_ID_HEADER.encode(), request_id.encode())
         self._closing = closing
         self.status = CLIENT_LEFT_STATUS
+        self.rate_limits: RawHeaders = []  # headers about limits of the tenant
         self.num_bytes = 0
         self.is_started = self.is_request_read = self.is_held = False
 
@@ -161,7 +162,7 @@ class ClientResponse:
         if self.is_held:
             self.is_started = True
             return
-        headers = [*headers, self._request_id]
+        headers = [*headers, self._request_id, *self.rate_limits]
         for name, value in ((SERVICE_HEADER, self.service), (REVISION_HEADER, self.revision)):
             if value:
                 headers.append((name, value.encode()))

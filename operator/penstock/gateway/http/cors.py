@@ -7,10 +7,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.core.routing.origins import ANY_ORIGIN, ORIGIN_PATTERN
 from penstock.gateway.http.headers import REVISION_HEADER, SERVICE_HEADER
+from penstock.gateway.quotas.rate_limit_headers import RATE_LIMIT_HEADERS
 from penstock_engine.contract.wire import REQUEST_ID_HEADER
 
 # Headers of responses that pages may read, beside those that every page may.
-EXPOSED = b", ".join((REQUEST_ID_HEADER.encode(), SERVICE_HEADER, REVISION_HEADER, b"retry-after"))
+EXPOSED = b", ".join(
+    (
+        REQUEST_ID_HEADER.encode(),
+        SERVICE_HEADER,
+        REVISION_HEADER,
+        b"retry-after",
+        *RATE_LIMIT_HEADERS,
+    )
+)
 # Time for which browsers remember the answer to a preflight request, in seconds. Chrome keeps none longer.
 MAX_AGE_S = 7200
 

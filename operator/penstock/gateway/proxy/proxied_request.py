@@ -25,6 +25,8 @@ from penstock.gateway.limits.request_allocation import RequestAllocation
 from penstock.gateway.proxy.attempts import Attempts
 from penstock.gateway.proxy.authentication import caller_of
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
+from penstock.gateway.proxy.tenant_limits import admit, used_by
+from penstock.gateway.quotas.request_quota import RequestQuota
 from penstock.gateway.request_lifecycle.cancellation import (
     CancelCause,
     CancellationScope,
@@ -68,6 +70,7 @@ class ProxiedRequest:
         self._attempts = Attempts(
             state, client, self._telemetry, self._allocation, self._caller.name
         )
+        self._quota = RequestQuota(state.quotas, self._caller.tenant)
         self._record: RequestRecord | None = None
 
     async def run(self, receive: Receive) -> None:
@@ -114,6 +117,7 @@ class ProxiedRequest:
             cancellation.limit_by_route(target.timeout_s)
         self._telemetry.note_target(target)
         self._client.service = service.key
+        request = await self._admit(request, target)
         key = request.affinity_key(service.affinity)
         record = self._record = self._state.stats.record(
             service,
@@ -132,10 +136,7 @@ class ProxiedRequest:
         else:
             self._allocation.assign(holder)
         find_error = partial(
-            error_of_deletion,
-            request=request.without_body(),
-            headers=headers,
-            access=self._access,
+            error_of_deletion, request=request.without_body(), headers=headers, access=self._access
         )
         selector = (EndpointSelector if owner is None else partial(OwnerSelector, owner))(
             self._state, service.key, record, cancellation, key=key, attributes=request.attributes,
@@ -148,6 +149,16 @@ class ProxiedRequest:
         del request, outgoing
         with self._state.open_requests.hold(service.key):
             await trying
+
+    async def _admit(self, request: InferenceRequest, target: RoutingTarget) -> InferenceRequest:
+        """Return the request as its tenant may send it. Raises RequestError."""
+        tenant = self._caller.tenant
+        if tenant is None:
+            return request
+        try:
+            return await admit(request, target, tenant, self._quota, self._state.stats)
+        finally:
+            self._client.rate_limits = self._quota.headers
 
     def _new_hold(self, request: InferenceRequest, headers: Mapping[bytes, bytes]) -> RequestHold:
         """The limits of the request's wait for an engine, if its service is at zero."""
@@ -223,6 +234,7 @@ class ProxiedRequest:
 
     def close(self) -> None:
         """Free what the request holds, and report it. Call it once, at the very end."""
+        self._quota.settle(used_by(self._quota, self._record, self._attempts))
         self._attempts.close()
         self._allocation.release()
         relay = self._attempts.relay

@@ -49,6 +49,11 @@ class Relay:
         self.is_blocked = False
         self.cut_cause = ""
 
+    @property
+    def is_error(self) -> bool:
+        """Whether the engine has refused the request, or failed."""
+        return self._upstream.status >= 400
+
     async def run(self, cancellation: CancellationScope) -> None:
         """Send the whole response to the client. Raises RequestCancelled."""
         upstream, record = self._upstream, self._record

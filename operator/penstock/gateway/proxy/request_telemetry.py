@@ -93,7 +93,7 @@ class RequestTelemetry:
         self.line.reason, self.line.rejection = error.message, error.reason
         self._metrics.rejections.labels(self.line.service, error.reason).inc()
         if self.line.tenant:
-            self._metrics.tenant_rejections.labels(self.line.tenant, error.reason).inc()
+            self._metrics.tenants.rejections.labels(self.line.tenant, error.reason).inc()
 
     def note_disconnect(self, phase: RequestPhase) -> None:
         """Count that the client disconnected, in which case the request has no outcome."""

@@ -13,8 +13,8 @@ KINDS = ("requests", "prompt_tokens", "output_tokens", "cached_tokens")
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """Whose usage an entry is. service: "namespace/name". adapter: empty for the base model."""
+class LedgerEntry:
+    """Whose usage of which hour it is. service: "namespace/name". adapter: empty for the base model."""
 
     hour_s: int
     tenant: str
@@ -27,12 +27,12 @@ def ledger_key(hour_s: int) -> str:
     return f"usage:{hour_s}"
 
 
-def read_entries(hour_s: int, fields: Mapping[str, int]) -> dict[Account, Usage]:
+def read_entries(hour_s: int, fields: Mapping[str, int]) -> dict[LedgerEntry, Usage]:
     """Read the usage of an hour from the fields of its key."""
-    counts: dict[Account, dict[str, int]] = {}
+    counts: dict[LedgerEntry, dict[str, int]] = {}
     for name, amount in fields.items():
         tenant, service, adapter, kind = name.split(SEPARATOR)
-        counts.setdefault(Account(hour_s, tenant, service, adapter), {})[kind] = amount
+        counts.setdefault(LedgerEntry(hour_s, tenant, service, adapter), {})[kind] = amount
     return {account: Usage(**each) for account, each in counts.items()}
 
 
@@ -41,9 +41,9 @@ class Ledger:
 
     def __init__(self, retention_s: int) -> None:
         self._retention_s = retention_s
-        self._counts: dict[Account, list[int]] = {}
+        self._counts: dict[LedgerEntry, list[int]] = {}
 
-    def add(self, account: Account, usage: Usage) -> None:
+    def add(self, account: LedgerEntry, usage: Usage) -> None:
         """Count the usage of a request."""
         counts = self._counts.get(account)
         if counts is None:

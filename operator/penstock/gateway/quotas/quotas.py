@@ -5,9 +5,10 @@ from collections.abc import Callable
 from penstock.core.tenants.limits import Usage
 from penstock.core.tenants.quota import Incomplete, Reservation, Shortage, TooLarge
 from penstock.core.tenants.tenant import Tenant
-from penstock.gateway.quotas.ledger import HOUR_S, Account, Ledger
+from penstock.gateway.quotas.ledger import HOUR_S, Ledger, LedgerEntry
+from penstock.gateway.quotas.quota_metrics import QuotaMetrics
 from penstock.gateway.quotas.store import Store
-from penstock.gateway.quotas.store_sync import StoreMetrics, StoreSync
+from penstock.gateway.quotas.store_sync import StoreSync
 from penstock.gateway.quotas.tenant_account import TenantAccount, TenantAccounts
 
 # Calls of the store that a request waits for before it is refused. Others may take what it was to get.
@@ -23,7 +24,7 @@ class Quotas:
 
     def __init__(
         self,
-        metrics: StoreMetrics,
+        metrics: QuotaMetrics,
         now: Callable[[], float],
         wall_clock: Callable[[], float],
         *,
@@ -33,6 +34,7 @@ class Quotas:
     ) -> None:
         self.accounts = TenantAccounts()
         self.store = store
+        self._metrics = metrics
         self._num_gateways = num_gateways
         self._now = now
         self._offset_s = wall_clock() - now()
@@ -87,10 +89,11 @@ class Quotas:
         return False
 
     def record(self, tenant: str, service: str, adapter: str, usage: Usage) -> None:
-        """Enter the usage of a request in the ledger, if there is a store to keep it."""
+        """Count the usage of a request, and enter it in the ledger if there is a store to keep it."""
+        self._metrics.count_usage(tenant, service, usage)
         if self.sync is not None:
             hour_s = int(self.now_s()) // HOUR_S * HOUR_S
-            self.ledger.add(Account(hour_s, tenant, service, adapter), usage)
+            self.ledger.add(LedgerEntry(hour_s, tenant, service, adapter), usage)
 
     async def run(self) -> None:
         """Keep in step with the store until cancelled."""
@@ -113,5 +116,5 @@ class Quotas:
     async def _next_answer(self, account: TenantAccount) -> None:
         """Wait for the store's next answer, which the account has a part of."""
         assert self.sync is not None  # without it nothing is incomplete
-        self.accounts.changed[account.name] = account
+        self.accounts.note_change(account)
         await self.sync.next_answer()

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from penstock.core.tenants.lease import Lease
 from penstock.gateway.quotas.batch import Batch, Increments, Reply
 from penstock.gateway.quotas.ledger import Ledger
+from penstock.gateway.quotas.quota_metrics import QuotaMetrics
 from penstock.gateway.quotas.store import Store, StoreFailed
 from penstock.gateway.quotas.tenant_account import TenantAccount, TenantAccounts
 
@@ -25,13 +25,6 @@ MAX_CLOCK_ROUND_TRIP_S = 0.02
 MAX_TENANTS = 500
 
 
-class StoreMetrics(Protocol):
-    """What is measured of the store."""
-
-    def note_call(self, seconds: float, *, is_failed: bool) -> None:
-        """Count a call."""
-
-
 class StoreSync:
     """Calls the store for a gateway. now: the monotonic clock. wall_clock: seconds since the epoch.
 
@@ -44,7 +37,7 @@ class StoreSync:
         store: Store,
         accounts: TenantAccounts,
         ledger: Ledger,
-        metrics: StoreMetrics,
+        metrics: QuotaMetrics,
         now: Callable[[], float],
         wall_clock: Callable[[], float],
     ) -> None:
@@ -80,7 +73,9 @@ class StoreSync:
 
     async def run(self) -> None:
         """Call the store until cancelled."""
-        while True:
+        task = asyncio.current_task()
+        # The client of Redis loses a cancellation that comes just as a command is sent (asyncio.wait_for)
+        while task is not None and not task.cancelling():
             interval_s = FLUSH_INTERVAL_S if self.is_up else PROBE_INTERVAL_S
             try:
                 async with asyncio.timeout(interval_s):

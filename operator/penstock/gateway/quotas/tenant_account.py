@@ -1,6 +1,6 @@
 """What a gateway holds of the limits of each tenant."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from penstock.core.tenants.lease import Lease
@@ -61,7 +61,12 @@ class TenantAccounts:
         self.changed[tenant.name] = account
         return account
 
-    def keep_only(self, names: frozenset[str]) -> None:
+    def note_change(self, account: TenantAccount) -> None:
+        """Note that the store may have to hear of an account."""
+        if self._accounts.get(account.name) is account:
+            self.changed[account.name] = account
+
+    def keep_only(self, names: Set[str]) -> None:
         """Forget tenants that are deleted. Their pieces are given back."""
         for name in self._accounts.keys() - names:
             account = self._accounts.pop(name)

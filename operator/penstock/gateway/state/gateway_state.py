@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.clients.machine.clock import monotonic
+from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.clients.machine.logs import fields
 from penstock.gateway.adapters.copies import AdapterCopies
 from penstock.gateway.admission.queues import AdmissionQueues
@@ -13,6 +13,8 @@ from penstock.gateway.limits.keyed_count import KeyedCount
 from penstock.gateway.limits.request_allocation import RequestLimits
 from penstock.gateway.limits.retry_budget import RetryBudget
 from penstock.gateway.mirroring.request_mirror import RequestMirror
+from penstock.gateway.quotas.quotas import Quotas
+from penstock.gateway.quotas.store import Store
 from penstock.gateway.request_lifecycle.cancellation import CancellationScope
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.adapter import Adapter
@@ -50,6 +52,7 @@ class GatewayState:
     now: Callable[[], float]  # the monotonic clock
     tracer: "RequestTracer | None" = None  # set if traces are exported
     review: Review = no_review  # of ServiceAccount tokens
+    quota_store: Store | None = None  # of limits that gateways share
     cancel_scopes: set[CancellationScope] = field(default_factory=set)
     # open_requests, waiting_requests: numbers by service
     open_requests: KeyedCount = field(default_factory=KeyedCount)
@@ -65,6 +68,7 @@ class GatewayState:
     adapters: AdapterCopies = field(init=False)
     mirror: RequestMirror = field(init=False)
     limits: RequestLimits = field(init=False)
+    quotas: Quotas = field(init=False)
     is_draining: bool = False
     loop_lag_s: float = 0.0  # how late the event loop is
     _scraped: Snapshot | None = None  # the snapshot at the last scrape
@@ -79,6 +83,13 @@ class GatewayState:
         )
         self.authenticator.tenants.listeners.append(self._note_tenants)
         self.limits = RequestLimits(settings.max_connections, settings.max_held_body_bytes)
+        self.quotas = Quotas(
+            self.metrics.tenants,
+            self.now,
+            unix_time,
+            store=self.quota_store,
+            retention_s=settings.usage_retention_days * 86_400,
+        )
         self.mirror = RequestMirror(self.settings, self.metrics, self.now)
         self.stats = StatsRegistry(self.now)
         self.metrics.held_body_bytes.set_function(
@@ -144,6 +155,7 @@ class GatewayState:
             )
         self.metrics.open.set(is_open)
         self.metrics.remove_stale_tenants(tenants.by_name)
+        self.quotas.accounts.keep_only(tenants.by_name.keys())
 
     def _note_ejection(self, pod: str) -> None:
         services = self.snapshots.current.services

@@ -43,7 +43,7 @@ class RequestRecord:
         self.adapter = None if adapter is None else AdapterRequestRecord(adapter)
         self._times = ResponseTimes(now, arrived_s)
         # The request itself is not kept: its body is freed while the record lives.
-        self._api = request.api
+        self.api = request.api
         self._prompt_bytes = request.prompt_bytes
         self._is_text_only = request.is_text_only
         self._is_stream = request.is_stream
@@ -235,7 +235,7 @@ class RequestRecord:
         arm.record_answer(answer, self._tenant)
 
     def _new_usage(self) -> ResponseUsage:
-        return ResponseUsage(self._api, is_stream=self._is_stream)
+        return ResponseUsage(self.api, is_stream=self._is_stream)
 
     @property
     def _tpot_s(self) -> float | None:

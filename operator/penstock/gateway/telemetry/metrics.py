@@ -6,7 +6,9 @@ from penstock.clients.metrics.process import ProcessMetrics
 from penstock.gateway.request_lifecycle.timeline import Interval, seconds_by_phase
 from penstock.gateway.stats.request_ending import RequestOutcome
 from penstock.gateway.telemetry.adapter_metrics import AdapterMetrics
+from penstock.gateway.telemetry.tenant_metrics import TenantMetrics
 from penstock.observability.metrics import gateway as specs
+from penstock.observability.metrics.gateway_tenants import TENANT
 from penstock_engine.telemetry.exposition import exemplar
 
 SERVICE_COUNTS = (
@@ -30,7 +32,6 @@ class Metrics(ProcessMetrics):
         self.responses = made.counter(specs.RESPONSES)
         self.model_route_requests = made.counter(specs.MODEL_ROUTE_REQUESTS)
         self.rejections = made.counter(specs.REJECTIONS)
-        self.tenant_rejections = made.counter(specs.TENANT_REJECTIONS)
         self.open = made.gauge(specs.OPEN)
         self.in_flight = made.gauge(specs.IN_FLIGHT)
         self.waiting = made.gauge(specs.WAITING)
@@ -53,6 +54,7 @@ class Metrics(ProcessMetrics):
         self.loop_lag_s = made.gauge(specs.LOOP_LAG_S)
         self.draining = made.gauge(specs.DRAINING)
         self.adapters = AdapterMetrics(made)
+        self.tenants = TenantMetrics(made)
         self._phase_s = made.histogram(specs.PHASE_S)
         self._request_s = made.histogram(specs.REQUEST_S)
         self._tpot_s = made.histogram(specs.TPOT_S)
@@ -95,7 +97,7 @@ class Metrics(ProcessMetrics):
 
     def remove_stale_tenants(self, tenants: Collection[str]) -> None:
         """Remove the series of all other tenants. tenants: names of those that exist."""
-        self.metric_set.remove_others(specs.TENANT.name, tenants)
+        self.metric_set.remove_others(TENANT.name, tenants)
 
     def remove_stale_series(
         self,

@@ -2,6 +2,7 @@
 
 from penstock.core.routing.apis import APIS, BATCH_ROUTES, STORED_RESPONSE_ROUTES
 from penstock.core.routing.charge import CHARGES, Ending
+from penstock.observability.metrics.gateway_tenants import TENANT, TENANT_METRICS
 from penstock.observability.metrics.specs import (
     CREDENTIAL,
     OBJECTIVE,
@@ -43,16 +44,17 @@ CAUSE = Label("cause", ("client", "route_timeout", "shutdown", "timeout", "upstr
 REJECTION = Label(
     "reason",
     (
-        "adapter_load_failed", "batch_server", "connections", "credentials_differ",
-        "credentials_expired", "credentials_invalid", "credentials_missing", "displaced",
-        "engines_failed", "internal", "invalid_request", "issuer_unavailable", "memory", "model_moved",
-        "model_not_found", "no_endpoint", "no_route", "not_synced", "overloaded", "queue_full",
+        "adapter_load_failed", "batch_server", "concurrency", "connections", "context_length_exceeded",
+        "credentials_differ", "credentials_expired", "credentials_invalid", "credentials_missing",
+        "displaced",
+        "engines_failed", "insufficient_quota", "internal", "invalid_request", "issuer_unavailable", "memory",
+        "model_moved", "model_not_found", "no_endpoint", "no_route", "not_synced", "overloaded", "queue_full",
+        "rate_limit_exceeded", "request_above_limit",
         "response_not_found", "route_broken", "route_not_allowed", "route_timeout", "scaled_to_zero",
         "service_missing", "shutdown", "stalled", "tenant_queue_full", "tenant_suspended", "timeout",
         "token_review_failed", "too_large", "too_many_invalid_tokens",
     ),
 )  # fmt: skip
-TENANT = Label("tenant", "names of the Tenants that exist")
 RETRY_REASON = Label(
     "reason", tuple(each.value for each in Ending if CHARGES[each].retry != "Never")
 )
@@ -263,8 +265,8 @@ DRAINING = gauge(
 )
 
 METRICS: tuple[MetricSpec, ...] = (
-    BUILD_INFO, REQUESTS, RESPONSES, MODEL_ROUTE_REQUESTS, REJECTIONS, TENANT_REJECTIONS, OPEN, RETRIES,
-    STREAMS_CUT,
+    BUILD_INFO, REQUESTS, RESPONSES, MODEL_ROUTE_REQUESTS, REJECTIONS, TENANT_REJECTIONS, *TENANT_METRICS,
+    OPEN, RETRIES, STREAMS_CUT,
     DISCONNECTS, TOKENS_TOTAL, OBJECTIVE_REQUESTS, OBJECTIVE_MISSES, IN_FLIGHT, WAITING, WAIT_S,
     FIRST_BYTE_S, PHASE_S, REQUEST_S, TPOT_S, ADAPTER_REQUESTS, ADAPTER_MISSES, ADAPTER_LOADS,
     ADAPTER_LOAD_FAILURES, ADAPTER_WAITING, ADAPTER_LOAD_S, MIRRORED_REQUESTS, MIRRORED_FIRST_BYTE_S,

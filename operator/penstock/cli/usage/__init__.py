@@ -1,0 +1,1 @@
+"""The usage of tenants, from the ledger that gateways keep."""

@@ -1,0 +1,68 @@
+"""Admits a request by the limits of its tenant, and tells what it has used of them at its end."""
+
+from penstock.core.routing.apis import BACKGROUND
+from penstock.core.routing.charge import Ending
+from penstock.core.tenants.limits import Usage
+from penstock.core.tenants.tenant import Tenant
+from penstock.gateway.apis.request import InferenceRequest
+from penstock.gateway.proxy.attempts import Attempts
+from penstock.gateway.quotas.request_bounds import bound_request
+from penstock.gateway.quotas.request_quota import RequestQuota
+from penstock.gateway.selection.model_routing import RoutingTarget
+from penstock.gateway.stats.registry import StatsRegistry
+from penstock.gateway.stats.request_record import RequestRecord
+
+# Endings of a request whose engine had begun to compute. Without a response its output is not known.
+COMPUTED_ENDINGS = frozenset(
+    {
+        Ending.CLIENT_LEFT,
+        Ending.NO_FIRST_BYTE,
+        Ending.ROUTE_TIMEOUT,
+        Ending.SHUTDOWN,
+        Ending.TOTAL_TIMEOUT,
+    }
+)
+
+
+async def admit(
+    request: InferenceRequest,
+    target: RoutingTarget,
+    tenant: Tenant,
+    quota: RequestQuota,
+    stats: StatsRegistry,
+) -> InferenceRequest:
+    """Reserve what a request of a tenant will use. Returns it with the tenant's bound on its output.
+
+    Raises RequestError.
+    """
+    service, adapter = target.service, target.adapter
+    quota.service = service.key
+    quota.adapter = "" if adapter is None else adapter.name
+    quota.model_name = service.served_name if adapter is None else adapter.served_name
+    prompt_tokens = 0
+    if request.api.prompts:
+        prompt_tokens = stats.get(service.key).token_estimate.of(request.prompt_bytes)
+    request = bound_request(request, tenant.request, prompt_tokens)
+    await quota.admit(request, prompt_tokens)
+    return request
+
+
+def used_by(
+    request_quota: RequestQuota, record: RequestRecord | None, attempts: Attempts
+) -> Usage | None:
+    """Return what a request that has ended has used, by the engine's counts; None: no engine has worked."""
+    reserved = request_quota.reserved
+    if reserved is None or record is None or attempts.endpoint is None:
+        return None
+    relay = attempts.relay
+    if relay is None:
+        if record.end.ending in COMPUTED_ENDINGS:
+            return Usage(1, record.prompt_tokens)
+        return None
+    if relay.is_error:
+        return Usage(1)
+    if record.api is BACKGROUND:  # its response comes before it is computed, and has no usage
+        return reserved
+    usage = record.usage
+    prompt_tokens = record.prompt_tokens if usage.prompt_tokens is None else usage.prompt_tokens
+    return Usage(1, prompt_tokens, usage.output_tokens, usage.cached_tokens or 0)

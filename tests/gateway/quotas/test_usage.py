@@ -1,0 +1,103 @@
+"""The ledger of usage, as a gateway reports it and as the command sums it up."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateway.conftest import Engine, Front
+from tests.support.tools.redis_process import RedisProcess, redis_process
+
+from penstock.cli.usage.report import UsageSum, sum_usage
+from penstock.clients.pods.usage_report import DAY_S, PATH, UsageRow, encode, parse
+from penstock.core.spec.prices import Prices
+from penstock.core.tenants.limits import Usage
+from penstock.gateway.quotas.batch import Batch, Increments
+from penstock.gateway.quotas.redis_store import RedisStore
+from penstock.gateway.quotas.store import check_store_url
+
+CHAT = UsageRow(0, "search", "ml/chat", "", 2, 1_000_000, 500_000, 100_000)
+TUNED = UsageRow(DAY_S, "search", "ml/chat", "tuned", 1, 10, 0, 5)
+CODE = UsageRow(DAY_S, "web", "ml/code", "", 3, 30, 0, 15)
+PRICES = {"ml/chat": Prices(Decimal(2), Decimal(1), Decimal(10))}
+
+
+def test_a_report_is_read_as_it_was_written() -> None:
+    assert list(parse(encode([CHAT, TUNED]))) == [CHAT, TUNED]
+
+
+def test_usage_is_summed_by_tenant_model_and_day() -> None:
+    rows = [CHAT, TUNED, CODE]
+    by_tenant = sum_usage(rows, PRICES, "tenant")
+    assert by_tenant == [
+        UsageSum("search", Usage(3, 1_000_010, 100_005, 500_000), Decimal("2.50007")),
+        UsageSum("web", Usage(3, 30, 15), None),
+    ]
+    assert [each.name for each in sum_usage(rows, PRICES, "model")] == [
+        "ml/chat", "ml/chat:tuned", "ml/code",
+    ]  # fmt: skip
+    assert [each.name for each in sum_usage(rows, PRICES, "day")] == ["1970-01-01", "1970-01-02"]
+
+
+async def get(front: Front, **query: Any) -> tuple[int, bytes]:
+    async with front.client.get(front.management_url + PATH, params=query) as got:
+        return got.status, await got.read()
+
+
+async def test_without_a_store_there_is_no_ledger(
+    start_gateway: Callable[..., Awaitable[Front]],
+) -> None:
+    status, body = await get(await start_gateway(), from_day=0, days=1)
+    assert (status, b"--quota-store" in body) == (404, True)
+
+
+async def test_a_gateway_reports_the_ledger_of_all(
+    start_engine: Callable[..., Awaitable[Engine]],
+    start_gateway: Callable[..., Awaitable[Front]],
+    redis: RedisProcess,
+) -> None:
+    front = await start_gateway(await start_engine(), quota_store=RedisStore(redis.url, "gateway"))
+    quotas = front.gateway.state.quotas
+    for tenant in ("search", "search", "web"):
+        quotas.record(tenant, "ml/chat", "", Usage(1, 60, 40, 20))
+    day = int(quotas.now_s()) // DAY_S
+    rows: list[UsageRow] = []
+    async with asyncio.timeout(10):
+        while len(rows) < 2:  # the gateway adds to the ledger every half second
+            _, body = await get(front, from_day=day - 1, days=3)
+            rows = list(parse(body))
+            await asyncio.sleep(0.05)
+    assert [(each.tenant, each.requests, each.cached_tokens) for each in rows] == [
+        ("search", 2, 40),
+        ("web", 1, 20),
+    ]
+    assert (await get(front, from_day=day, days=32))[0] == 400
+    assert (await get(front, from_day="x", days=1))[0] == 400
+    redis.kill()
+    assert (await get(front, from_day=day, days=1))[0] == 503
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://quotas:6379", "redis://quotas:6379/0"),
+        ("redis://:secret@quotas:6379", "has a password"),
+        ("redis://quotas:6379?password=secret", "has a password"),
+    ],
+)
+def test_a_url_with_a_password_is_refused_without_repeating_it(url: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem) as refused:
+        check_store_url(url)
+    assert "secret" not in str(refused.value)
+
+
+async def test_a_password_is_read_from_a_file(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("correct horse\n")
+    with redis_process(tmp_path, "correct horse") as server:
+        store = RedisStore(server.url, "gateway", secret)
+        reply = await store.call(Batch(Increments(1)))
+        assert reply.num_gateways == 1
+        await store.close()
