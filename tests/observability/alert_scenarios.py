@@ -268,4 +268,30 @@ INCIDENTS = [
         },
         fires_at=minutes(36), clears_at=minutes(62),
     ),
+    Scenario(
+        "PenstockCredentialsRefused", "warning",
+        {
+            'penstock_gateway_rejections_total{service="",reason="credentials_invalid"}':
+                rate((0, 5), (180, 30), (0, 30)),
+        },
+        fires_at=minutes(30), clears_at=minutes(55),
+    ),
+    Scenario(  # the server runs, and no line gets done until the gateway takes them again
+        "PenstockBatchStuck", "warning",
+        {
+            'penstock_batch_oldest_age_seconds{namespace="p"}': "0+60x150",
+            'penstock_batch_lines_total{namespace="p",outcome="completed"}':
+                rate((0, 100), (5, 50)),
+            'penstock_batch_lines_total{namespace="p",outcome="repeated"}': rate((5, 150)),
+        },
+        fires_at=minutes(80), clears_at=minutes(110),
+    ),
+    Scenario(
+        "PenstockBatchLate", "warning",
+        {
+            'penstock_batch_oldest_age_seconds{namespace="p"}': "61200+60x90 0x30",
+            'penstock_batch_lines_total{namespace="p",outcome="completed"}': rate((5, 120)),
+        },
+        fires_at=minutes(80), clears_at=minutes(95),
+    ),
 ]  # fmt: skip

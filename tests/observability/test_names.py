@@ -8,7 +8,7 @@ from tests.observability.dashboard_panels import BOARDS, expressions
 from penstock.observability.alerts import groups
 from penstock.observability.alerts.rules import Record
 from penstock.observability.dashboards.promql import labels_of
-from penstock.observability.metrics import gateway, operator
+from penstock.observability.metrics import batch, gateway, operator
 from penstock_engine.contract import feature_metric_specs as features
 from penstock_engine.contract import metric_specs as engine
 
@@ -18,7 +18,7 @@ GROUPING = re.compile(r"\b(?:by|on|group_left) \(([^)]*)\)")
 
 RULES = [rule for group in groups.GROUPS for rule in group.rules]
 SPECS = (
-    *operator.METRICS, *gateway.METRICS, *engine.METRICS, *features.ADAPTER_METRICS,
+    *operator.METRICS, *gateway.METRICS, *batch.METRICS, *engine.METRICS, *features.ADAPTER_METRICS,
     *features.OFFLOADING_METRICS, *features.CPU_METRICS, *features.GPU_METRICS, *features.SPECULATION_METRICS,
     *features.FETCH_METRICS,
 )  # fmt: skip
@@ -35,7 +35,7 @@ LABELS = {
 # Labels of operator and gateway whose values are all listed.
 VALUES = {
     (sample, label.name): label.values
-    for spec in (*operator.METRICS, *gateway.METRICS)
+    for spec in (*operator.METRICS, *gateway.METRICS, *batch.METRICS)
     for sample in spec.samples
     for label in spec.labels
     if isinstance(label.values, tuple)

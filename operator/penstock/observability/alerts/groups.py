@@ -1,9 +1,9 @@
 """All groups of alert rules, and their file."""
 
-from penstock.observability.alerts import burn_rate, control_plane, engines, services
+from penstock.observability.alerts import burn_rate, control_plane, engines, services, tenants
 from penstock.observability.alerts.rules import Alert, rule_file
 
-GROUPS = (burn_rate.GROUP, services.GROUP, engines.GROUP, control_plane.GROUP)
+GROUPS = (burn_rate.GROUP, services.GROUP, engines.GROUP, control_plane.GROUP, tenants.GROUP)
 ALERTS: tuple[Alert, ...] = tuple(alert for group in GROUPS for alert in group.alerts)
 
 NOTE = (

@@ -6,6 +6,7 @@ from penstock.observability.dashboards import variables
 from penstock.observability.dashboards.board import Board, Row
 from penstock.observability.dashboards.panels import Panel, areas, series
 from penstock.observability.dashboards.promql import PROCESSES, SERVICES, Scope
+from penstock.observability.metrics import batch
 from penstock.observability.metrics import gateway as metrics
 
 # Requests of no service that exists have an empty label.
@@ -20,7 +21,7 @@ def board() -> Board:
         "Gateway",
         "Requests by outcome, where their time goes, the engines that they are sent to, and the gateways.",
         (variables.datasource(), variables.namespace(), variables.service()),
-        (_requests(), _time(), _endpoints(), _processes()),
+        (_requests(), _tenants(), _batches(), _time(), _endpoints(), _processes()),
     )
 
 
@@ -77,6 +78,55 @@ def _load() -> tuple[Panel, ...]:
                 SERVICES.rate(metrics.MODEL_ROUTE_REQUESTS, "model_route, service"),
                 "{{model_route}} to {{service}}",
             ),
+        ),
+    )
+
+
+def _tenants() -> Row:
+    return Row(
+        "Tenants",
+        series(
+            "Rejections of tenants",
+            "Requests of each tenant that the gateway answered with an error of its own, by reason: limits, "
+            "full queues, suspension.",
+            units.RequestsPerSecond,
+            PROCESSES.rate(metrics.TENANT_REJECTIONS, "tenant, reason"),
+        ),
+        series(
+            "Open gateways",
+            "1 while anybody may use the gateway, as the cluster has no Tenant.",
+            units.Short,
+            PROCESSES.max(metrics.OPEN, "pod"),
+        ),
+    )
+
+
+def _batches() -> Row:
+    return Row(
+        "Batches",
+        series(
+            "Lines of batches",
+            "Lines that got a result, and attempts that are repeated.",
+            units.EventsPerSecond,
+            PROCESSES.rate(batch.LINES, "outcome"),
+        ),
+        series(
+            "Batches that have not ended",
+            "By their status.",
+            units.Short,
+            PROCESSES.sum(batch.BATCHES, "status"),
+        ),
+        series(
+            "Lines at the gateway",
+            "Lines that are at the gateway now.",
+            units.Short,
+            PROCESSES.sum(batch.RUNNING_LINES, "pod"),
+        ),
+        series(
+            "Age of the oldest batch",
+            "Time since the creation of the oldest batch that has not ended. After 24 hours it expires.",
+            units.Seconds,
+            PROCESSES.max(batch.OLDEST_AGE, "namespace"),
         ),
     )
 
