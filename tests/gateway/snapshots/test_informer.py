@@ -163,7 +163,7 @@ class MissingKube(Kube):
 
     async def list(self, resource, namespace, *, page_size, reduce, **query):
         self.lists.append((self.now(), [item["metadata"]["name"] for item in self.cache]))
-        return await super().list(resource, namespace, **query)
+        return await super().list(resource, namespace, page_size=page_size, reduce=reduce, **query)
 
 
 @pytest.mark.parametrize("between", [(), (DENIED,), (BROKEN,)])
