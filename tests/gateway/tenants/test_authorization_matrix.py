@@ -142,14 +142,18 @@ async def test_metrics_and_log_name_tenant_and_key(front, caplog):
         front.url + "/v1/completions", headers=bearer(WRONG_SECRET)
     ) as got:
         assert got.status == 401
+    async with front.client.get(front.url + "/v1/models", headers=bearer(SUSPENDED)) as got:
+        assert got.status == 403
     name = "penstock_gateway_tenant_rejections_total"
+    assert await front.metric(name, tenant="suspended", reason="tenant_suspended") == 1
     assert await front.metric(name, tenant="right", reason="model_not_found") == 1
     assert (
         await front.metric("penstock_gateway_rejections_total", reason="credentials_invalid") == 1
     )
     lines = [each.fields for each in caplog.records if each.message == "request"]
     assert [(each.get("tenant"), each.get("key"), each["rejection"]) for each in lines] == [
-        ("right", RIGHT.id, "model_not_found"), (None, None, "credentials_invalid")
+        ("right", RIGHT.id, "model_not_found"), (None, None, "credentials_invalid"),
+        ("suspended", SUSPENDED.id, "tenant_suspended"),
     ]  # fmt: skip
     async with front.client.get(front.management_url + "/metrics") as got:
         told = await got.text() + caplog.text + repr([vars(each) for each in caplog.records])

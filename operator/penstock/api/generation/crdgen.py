@@ -66,6 +66,7 @@ ADAPTER_COLUMNS: Columns = (
 TENANT_COLUMNS: Columns = (
     ("Priority", "integer", ".spec.priority", 0),
     ("Weight", "integer", ".spec.fairShareWeight", 0),
+    ("Suspend", "string", ".spec.suspend", 0),
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
     ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),

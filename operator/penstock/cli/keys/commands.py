@@ -19,6 +19,8 @@ from penstock.clients.machine.clock import unix_time
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.tenants.api_key import (
     ID_BYTES,
+    ID_CHARACTERS,
+    KEY_ID,
     KEYS_NAMESPACE,
     MAX_NAME_CHARACTERS,
     SALT_BYTES,
@@ -26,6 +28,7 @@ from penstock.core.tenants.api_key import (
     ApiKey,
     StoredKey,
     make_api_key,
+    parse_api_key,
     parse_lifetime_s,
     store_key,
 )
@@ -49,10 +52,25 @@ def _name(text: str) -> str:
     return text
 
 
+def _key_id(text: str) -> str:
+    if key := parse_api_key(text):
+        raise typer.BadParameter(f"this is a whole key: give its id alone, {key.id}")
+    if not KEY_ID.fullmatch(text):  # it may be a part of a secret, so no message repeats it
+        raise typer.BadParameter(
+            f"an id of a key has {ID_CHARACTERS} characters of a-z and 2-7: see `penstock keys list`"
+        )
+    return text
+
+
 KeysNamespace = Annotated[
     str, typer.Option(help="Namespace of the Secrets of keys, as the gateway has it.")
 ]
-KeyId = Annotated[str, typer.Argument(help="Id of the key: what is between psk_ and the next _.")]
+KeyId = Annotated[
+    str,
+    typer.Argument(
+        parser=_key_id, metavar="KEY_ID", help="Id of the key: what is between psk_ and the next _."
+    ),
+]
 Expires = Annotated[
     float | None,
     typer.Option(metavar="DURATION", parser=_lifetime_s, help="Lifetime, such as 90d or 12h."),
@@ -140,7 +158,7 @@ def revoke(key_id: KeyId, keys_namespace: KeysNamespace = KEYS_NAMESPACE) -> Non
 def prune(keys_namespace: KeysNamespace = KEYS_NAMESPACE) -> None:
     """Delete the keys that have expired."""
     num_removed = _run(keys_namespace, lambda store: store.prune(unix_time()))
-    typer.echo(f"{num_removed} expired keys are deleted", err=True)
+    typer.echo(f"expired keys deleted: {num_removed}", err=True)
 
 
 def _new_key(name: str, lifetime_s: float | None) -> tuple[ApiKey, StoredKey]:

@@ -12,7 +12,8 @@ from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.http.headers import client_address, request_id_of
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
 from penstock.gateway.state.gateway_state import GatewayState
-from penstock.gateway.tenants.caller import Caller
+from penstock.gateway.tenants.authorization import check_suspension
+from penstock.gateway.tenants.caller import ANYONE, Caller
 from penstock.observability.metrics.gateway import OTHER_ROUTE
 
 # Where routes find the caller in the ASGI scope.
@@ -35,19 +36,23 @@ class Authentication:
         state = self._state
         client = client_address(scope, state.settings.trusted_proxies)
         peer = scope["client"][0] if scope.get("client") else ""
+        caller = ANYONE  # until it has proved who it is
         try:
-            scope[CALLER] = await state.authenticator.authenticate(scope["headers"], peer, client)
+            caller = await state.authenticator.authenticate(scope["headers"], peer, client)
+            check_suspension(caller)
         except RequestError as error:
-            await self._refuse(scope, send, error)
+            await self._refuse(scope, send, error, caller)
             return
+        scope[CALLER] = caller
         await self._app(scope, receive, send)
 
-    async def _refuse(self, scope: Scope, send: Send, error: RequestError) -> None:
+    async def _refuse(self, scope: Scope, send: Send, error: RequestError, caller: Caller) -> None:
         """Send an error, and count and log it. The body of the request is not read."""
         request_id = request_id_of(scope)
         telemetry = RequestTelemetry(self._state, scope, request_id, self._route(scope))
         closing = self._state.is_draining
         client = ClientResponse(send, request_id, closing=closing, errors=error_form(scope["path"]))
+        telemetry.note_caller(caller)
         telemetry.note_rejection(error)
         try:
             await client.send_error(error)

@@ -93,9 +93,6 @@ class Authenticator:
             return ANYONE
         if caller is None:
             caller = await self._identify(headers, peer, client, tenants)
-        if caller.tenant is not None and caller.tenant.is_suspended:
-            message = f"the tenant {caller.name} is suspended"
-            raise RequestError(403, message, code="tenant_suspended")
         return caller
 
     async def _identify(

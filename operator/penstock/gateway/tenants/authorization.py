@@ -27,6 +27,13 @@ class ModelAccess:
         return self.tenant.may_use(claim.namespace, claim.served_name, self.api_path)
 
 
+def check_suspension(caller: Caller) -> None:
+    """Raise RequestError if the caller's tenant is suspended."""
+    tenant = caller.tenant
+    if tenant is not None and tenant.is_suspended:
+        raise RequestError(403, f"the tenant {tenant.name} is suspended", code="tenant_suspended")
+
+
 def check_route(caller: Caller, api_path: str) -> None:
     """Raise RequestError if the caller may send no request to an API route."""
     tenant = caller.tenant
