@@ -18,7 +18,7 @@ from penstock.core.tenants.api_key import (
     make_api_key,
     store_key,
 )
-from penstock.errors import KubeError, Rejected
+from penstock.errors import KubeError, NotFound, Rejected
 
 pytestmark = pytest.mark.cluster
 
@@ -33,11 +33,9 @@ def new_key(name="ci", expires_s=math.inf):
     return key, store_key(key, secrets.token_bytes(SALT_BYTES), name, 1_000.0, expires_s)
 
 
-@pytest.fixture
-async def tenant(kube):
-    """The name of a Tenant with the Secret of its name, which may use the namespace default."""
-    name = f"t-{secrets.token_hex(4)}"
-    identity = {"name": "keys", "type": "APIKey", "apiKey": {"secretName": name}}
+async def create_tenant(kube, name, secret):
+    """Create a Tenant with a Secret of keys, which may use the namespace default."""
+    identity = {"name": "keys", "type": "APIKey", "apiKey": {"secretName": secret}}
     await kube.create(
         TENANTS,
         None,
@@ -48,6 +46,13 @@ async def tenant(kube):
             "spec": {"identities": [identity], "access": [{"namespace": "default"}]},
         },
     )
+
+
+@pytest.fixture
+async def tenant(kube):
+    """The name of a Tenant with the Secret of its name."""
+    name = f"t-{secrets.token_hex(4)}"
+    await create_tenant(kube, name, name)
     yield name
     await kube.delete(TENANTS, None, name)
 
@@ -111,6 +116,20 @@ async def test_deleted_tenant_lets_nobody_in(kube, namespace, tenant, gateways):
     await all_answer(gateways, key, 200)
     await kube.delete(TENANTS, None, tenant)
     await all_answer(gateways, key, 401, REVOKED_WITHIN_S)
+
+
+async def test_no_key_is_made_with_the_rights_of_another_tenant(kube, namespace, tenant):
+    store, younger = (
+        KeyStore(kube, namespace),
+        f"{tenant}-2",
+    )  # of one second the first by name is older
+    await create_tenant(kube, younger, tenant)
+    with pytest.raises(KubeError, match=f"are those of the older Tenant {tenant}: "):
+        await store.secret_of(younger, None)
+    assert await store.secret_of(tenant, None) == tenant
+    await kube.delete(TENANTS, None, younger)
+    with pytest.raises(NotFound, match=f"there is no Tenant {younger}: "):
+        await store.secret_of(younger, None)
 
 
 async def test_keys_that_are_added_at_the_same_time_are_all_there(kube, namespace):

@@ -38,7 +38,11 @@ class KeyStore:
 
     async def secret_of(self, tenant: str, wanted: str | None) -> str:
         """Name of the Secret for new keys of a tenant. wanted: the one to choose of several."""
-        body = await self._kube.get(TENANTS, None, tenant)
+        try:
+            body = await self._kube.get(TENANTS, None, tenant)
+        except NotFound as error:
+            message = f"there is no Tenant {tenant}: `kubectl get tenants` shows those there are"
+            raise NotFound(message) from error
         names = _secrets(body)
         if wanted is not None and wanted not in names:
             raise KubeError(
@@ -53,7 +57,14 @@ class KeyStore:
             raise KubeError(
                 f"the tenant {tenant} has the Secrets {', '.join(names)}: choose one with --secret-name"
             )
-        return wanted or names[0]
+        secret = wanted or names[0]
+        holder = (await self._holders()).get(secret, tenant)
+        if holder != tenant:
+            raise KubeError(
+                f"the keys of the Secret {secret} are those of the older Tenant {holder}: give the tenant "
+                f"{tenant} another secretName"
+            )
+        return secret
 
     async def add(self, secret: str, key: StoredKey) -> None:
         """Add a key to a Secret, which is created if it does not exist."""
@@ -82,16 +93,9 @@ class KeyStore:
 
     async def find_all(self) -> list[FoundKey]:
         """All keys, by tenant and by time. Entries that are no keys are left out."""
-        tenants, _ = await self._kube.list(TENANTS)
-        tenants.sort(
-            key=lambda each: (each["metadata"]["creationTimestamp"], each["metadata"]["name"])
-        )
-        owners: dict[str, str] = {}
-        for body in tenants:
-            for name in _secrets(body):
-                owners.setdefault(name, body["metadata"]["name"])
+        holders = await self._holders()
         found = [
-            FoundKey(key, secret["metadata"]["name"], owners.get(secret["metadata"]["name"], ""))
+            FoundKey(key, secret["metadata"]["name"], holders.get(secret["metadata"]["name"], ""))
             for secret in await self._secrets()
             for key in _keys(secret)
         ]
@@ -139,6 +143,18 @@ class KeyStore:
                 await self._remove(secret["metadata"]["name"], expired)
                 num_removed += len(expired)
         return num_removed
+
+    async def _holders(self) -> dict[str, str]:
+        """Names of the tenants that have the Secrets of keys: of several the oldest."""
+        tenants, _ = await self._kube.list(TENANTS)
+        tenants.sort(
+            key=lambda each: (each["metadata"]["creationTimestamp"], each["metadata"]["name"])
+        )
+        holders: dict[str, str] = {}
+        for body in tenants:
+            for name in _secrets(body):
+                holders.setdefault(name, body["metadata"]["name"])
+        return holders
 
     async def _remove(self, secret: str, key_ids: Sequence[str]) -> None:
         patch: Object = {"data": dict.fromkeys(key_ids)}

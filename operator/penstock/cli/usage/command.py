@@ -44,9 +44,14 @@ def command(
         str | None, typer.Option(help="Show only this InferenceService: NAMESPACE/NAME.")
     ] = None,
     from_: Annotated[
-        Any, typer.Option("--from", help="First day, by UTC. Default: of this month.", parser=_day)
+        Any,
+        typer.Option(
+            "--from", help="First day, by UTC. Default: of this month.", parser=_day, metavar="DATE"
+        ),
     ] = None,
-    to: Annotated[Any, typer.Option(help="Last day, by UTC. Default: today.", parser=_day)] = None,
+    to: Annotated[
+        Any, typer.Option(help="Last day, by UTC. Default: today.", parser=_day, metavar="DATE")
+    ] = None,
     by: Annotated[Group, typer.Option(help="What to sum up.")] = "tenant",
     output: Annotated[
         Literal["table", "json", "csv"], typer.Option("--output", "-o", help="Format.")

@@ -27,7 +27,8 @@ def bound_request(
         )
         raise RequestError(400, message, param="n")
     if asked is not None and asked * choices > most:
-        message = f"this tenant may generate {most} tokens in a request: lower {field} to {most // choices}"
+        fields = " or ".join(request.api.output_bounds)  # the request has one of them
+        message = f"this tenant may generate {most} tokens in a request: lower {fields} to {most // choices}"
         raise RequestError(400, message, param=field)
     if asked is not None:
         return request
