@@ -164,10 +164,10 @@ def test_the_tightest_limit_is_the_one_with_the_least_left() -> None:
     found = quota(REQUESTS, TOKENS, DAILY)
     requests, minute, day = found.leases
     day.take(0, 4500, 0)
-    assert found.tightest("chat", of_requests=True) is requests
-    assert found.tightest("chat", of_requests=False) is day
+    assert found.tightest("chat") == (requests, day)
     minute.take(0, 700, 0)
-    assert found.tightest("chat", of_requests=False) is minute
+    assert found.tightest("chat") == (requests, minute)
+    assert quota(OF_CHAT).tightest("coder") == (None, None)
 
 
 def test_slots_of_a_gateway_without_the_store_are_its_share() -> None:

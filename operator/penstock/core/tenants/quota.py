@@ -128,18 +128,22 @@ class TenantQuota:
         mean = self._mean_output_tokens.get(model_name, ASSUMED_OUTPUT_TOKENS)
         self._mean_output_tokens[model_name] = mean + MEAN_WEIGHT * (output_tokens - mean)
 
-    def tightest(self, model_name: str, *, of_requests: bool) -> Lease | None:
-        """Return the lease with the least left of those that count requests, or tokens; None: of none."""
-        return min(
-            (
-                each
-                for each in self.leases
-                if (each.limit.resource == "Requests") is of_requests
-                and each.limit.model_name in ("", model_name)
-            ),
-            key=lambda each: each.remaining,
-            default=None,
-        )
+    def tightest(self, model_name: str) -> tuple[Lease | None, Lease | None]:
+        """Return the leases with the least left: of those that count requests, and of those of tokens.
+
+        None: no limit of the model counts these.
+        """
+        requests = tokens = None
+        for lease in self.leases:
+            limit = lease.limit
+            if limit.model_name and limit.model_name != model_name:
+                continue
+            if limit.resource == "Requests":
+                if requests is None or lease.remaining < requests.remaining:
+                    requests = lease
+            elif tokens is None or lease.remaining < tokens.remaining:
+                tokens = lease
+        return requests, tokens
 
     def _admits_short(self, num_gateways: int | None) -> bool:
         return num_gateways is not None and self.tenant.failure_mode == "Admit"

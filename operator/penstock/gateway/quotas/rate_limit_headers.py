@@ -1,33 +1,29 @@
 """Headers of responses that tell a client what is left of its limits, as OpenAI's do."""
 
-from penstock.core.tenants.lease import Lease
 from penstock.gateway.quotas.tenant_account import TenantAccount
 
 RawHeader = tuple[bytes, bytes]
-RATE_LIMIT_HEADERS = tuple(
-    b"x-ratelimit-%b-%b" % (what, kind)
+# Names of the headers of requests and of tokens: of the limit, what is left, and the time to its next window.
+HEADERS_BY_KIND = [
+    tuple(b"x-ratelimit-%b-%b" % (what, kind) for what in (b"limit", b"remaining", b"reset"))
     for kind in (b"requests", b"tokens")
-    for what in (b"limit", b"remaining", b"reset")
-)
+]
+RATE_LIMIT_HEADERS = [*HEADERS_BY_KIND[0], *HEADERS_BY_KIND[1]]
 
 
 def rate_limit_headers(account: TenantAccount, model_name: str, now_s: float) -> list[RawHeader]:
     """Return the headers of the tightest limit of requests, and of the tightest one of tokens."""
     headers: list[RawHeader] = []
-    for kind, of_requests in ((b"requests", True), (b"tokens", False)):
-        lease = account.quota.tightest(model_name, of_requests=of_requests)
+    for lease, (limit, remaining, reset) in zip(
+        account.quota.tightest(model_name), HEADERS_BY_KIND, strict=True
+    ):
         if lease is not None:
-            headers += _headers(kind, lease, now_s)
+            headers += (
+                (limit, b"%d" % lease.limit.limit),
+                (remaining, b"%d" % lease.remaining),
+                (reset, format_duration(lease.window.retry_after_s(now_s)).encode()),
+            )
     return headers
-
-
-def _headers(kind: bytes, lease: Lease, now_s: float) -> list[RawHeader]:
-    reset = format_duration(lease.window.retry_after_s(now_s)).encode()
-    return [
-        (b"x-ratelimit-limit-" + kind, b"%d" % lease.limit.limit),
-        (b"x-ratelimit-remaining-" + kind, b"%d" % lease.remaining),
-        (b"x-ratelimit-reset-" + kind, reset),
-    ]
 
 
 def format_duration(seconds: int) -> str:
