@@ -125,6 +125,39 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
             "extraEgress": [{"ports": [{"port": 4318, "protocol": "TCP"}]}],
         },
     },
+    "batch": {"batch": {"enabled": True, "tokenSecretName": "batch-token"}, "monitoring": MONITORING}
+    | PROMETHEUS,
+    "batch_whole": {
+        "batch": PODS
+        | {
+            "enabled": True,
+            "tokenSecretName": "token.a",
+            "replicas": 0,
+            "storage": {"claim": {"size": "5Ti", "storageClassName": "fast"}},
+            "extraArgs": ["--max-lines=64"],
+            "terminationGracePeriodSeconds": 600,
+        },
+        "gateway": {"tls": {"secretName": "certificate"}, "port": 18080},
+        "networkPolicy": {"gatewayFrom": [{"namespaceSelector": {}}]},
+        "logLevel": "debug",
+    },
+    "batch_existing_claim": {
+        "batch": {
+            "enabled": True,
+            "tokenSecretName": "batch-token",
+            "storage": {"claim": {"existingClaim": "files"}},
+        },
+        "gateway": {"hostNetwork": True},
+        "networkPolicy": {"enginesFrom": [{"ipBlock": {"cidr": "10.1.0.0/16"}}]},
+    },
+    "batch_bucket": {
+        "batch": {
+            "enabled": True,
+            "tokenSecretName": "batch-token",
+            "storage": {"s3": {"url": "s3://files.example/penstock/a_b", "secretName": "bucket"}},
+        },
+        "networkPolicy": {"storePorts": [443, 9000]},
+    },
     "service_accounts": {
         "operator": {"allowedServiceAccounts": ["reader", "team-a/model-reader"]},
     },

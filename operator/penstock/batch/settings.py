@@ -8,6 +8,8 @@ from pathlib import Path
 class BatchSettings:
     # URL of the gateway that gets the lines, such as http://penstock-gateway.penstock-system.
     gateway_url: str
+    # PEM file of the authorities of the gateway's certificate. None, or no such file: those of the system.
+    gateway_ca_file: Path | None = None
     # File with the secret that gateways and this server share.
     token_file: Path
     # A folder, or the URL of a bucket with an optional prefix: s3://bucket/prefix.

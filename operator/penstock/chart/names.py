@@ -7,15 +7,22 @@ NAMESPACE = "penstock-system"
 NAMESPACE_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 MAX_NAMESPACE_LENGTH = 63
 OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"
-NODE_CACHE = "penstock-node-cache"
+NODE_CACHE, BATCH = "penstock-node-cache", "penstock-batch"
 KEYS_ROLE = "penstock-gateway-keys"
 LEASE_NAME, LEASE_ROLE = "penstock-operator", "penstock-operator-lease"
 OPERATOR_PORT = 8081
+# Ports of the batch server: for gateways, and for probes and metrics.
+BATCH_PORT, BATCH_MANAGEMENT_PORT = 8084, 8085
 USER_VIEW_ROLE, USER_EDIT_ROLE = "penstock-view", "penstock-edit"
 # Name of the container port with probes, metrics and what the operator reads.
 MANAGEMENT_PORT_NAME = "management"
 # Volume of the gateway's certificate, and its folder in the container.
 TLS_VOLUME, TLS_FOLDER = "gateway-tls", "/etc/penstock/tls"
+# Volume of the token that gateways and the batch server share, and its folder in both containers.
+BATCH_TOKEN_VOLUME, BATCH_TOKEN_FOLDER = "batch-token", "/etc/penstock/batch-token"
+# Volumes of the batch server: its files, and the authority of the gateway's certificate.
+BATCH_STORE_VOLUME, BATCH_STORE_FOLDER = "batch-store", "/var/lib/penstock"
+GATEWAY_CA_VOLUME, GATEWAY_CA_FOLDER = "gateway-ca", "/etc/penstock/gateway-ca"
 
 
 def gateway_url(namespace: str, *, has_tls: bool = False) -> str:

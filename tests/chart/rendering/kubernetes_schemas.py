@@ -19,7 +19,7 @@ KINDS = (
     "customresourcedefinition-apiextensions-v1", "daemonset-apps-v1", "deployment-apps-v1",
     "flowschema-flowcontrol-v1",
     "horizontalpodautoscaler-autoscaling-v2", "namespace-v1",
-    "networkpolicy-networking-v1", "poddisruptionbudget-policy-v1",
+    "networkpolicy-networking-v1", "persistentvolumeclaim-v1", "poddisruptionbudget-policy-v1",
     "prioritylevelconfiguration-flowcontrol-v1", "role-rbac-v1", "rolebinding-rbac-v1",
     "service-v1", "serviceaccount-v1",
     "validatingadmissionpolicy-admissionregistration-v1",

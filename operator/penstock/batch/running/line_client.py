@@ -1,6 +1,8 @@
 """Sends lines to the gateway, on behalf of their tenants."""
 
 import logging
+import ssl
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -11,6 +13,7 @@ from penstock.core.batches.input_line import InputLine
 from penstock.core.batches.records import Batch
 from penstock.core.batches.results import Answer
 from penstock.core.batches.shared_token import TENANT_HEADER
+from penstock.errors import CertificateError
 from penstock_engine.contract.wire import REQUEST_ID_HEADER
 
 logger = logging.getLogger(__name__)
@@ -22,14 +25,32 @@ MAX_ANSWER_BYTES = 16 << 20
 TOO_LONG = b'{"error": {"message": "the answer is longer than 16 MiB", "code": "answer_too_long"}}'
 
 
+def authorities(file: Path | None) -> ssl.SSLContext | bool:
+    """The authorities of a PEM file; True for those of the system, also if there is no file.
+
+    Raises CertificateError.
+    """
+    if file is None or not file.exists():
+        return True
+    try:
+        return ssl.create_default_context(cafile=file)
+    except (OSError, ssl.SSLError):
+        raise CertificateError(f"{file} has no certificates of authorities in PEM format") from None
+
+
 class LineClient:
-    """A pool of connections to the gateway. token: that it shares with this server."""
+    """A pool of connections to the gateway. token: that it shares with this server.
+
+    Raises CertificateError.
+    """
 
     def __init__(self, settings: BatchSettings, token: bytes) -> None:
         self._url = settings.gateway_url.rstrip("/")
         self._authorization = f"Bearer {token.decode()}"
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=settings.max_lines),
+            connector=aiohttp.TCPConnector(
+                limit=settings.max_lines, ssl=authorities(settings.gateway_ca_file)
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(
                 total=settings.line_timeout_s, sock_connect=CONNECT_TIMEOUT_S

@@ -3,7 +3,7 @@
 They have only the verbs in use: e2e/revision_change compares these rules with the audit log.
 """
 
-from penstock.chart.names import GATEWAY, KEYS_ROLE, LEASE_ROLE, OPERATOR, labels
+from penstock.chart.names import BATCH, GATEWAY, KEYS_ROLE, LEASE_ROLE, OPERATOR, labels
 from penstock.chart.tree import If, ReleaseNamespace, Text, Tree, Value
 from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.core.spec.service import GROUP, Object
@@ -126,6 +126,7 @@ def rights() -> list[Tree]:
     return [
         _account(OPERATOR, "operator"),
         _account(GATEWAY, "gateway"),
+        If("batch.enabled", _account(BATCH, "batch")),
         *_role(OPERATOR, OPERATOR_RULES, CLUSTER_RULES + OPERATOR_TENANT_RULES),
         *_role(GATEWAY, GATEWAY_RULES, GATEWAY_TENANT_RULES),
         *_tenant_role(OPERATOR, OPERATOR_TENANT_RULES),

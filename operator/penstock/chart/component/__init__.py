@@ -1,1 +1,1 @@
-"""Values of the pods of operator and gateway, and the Deployment of both."""
+"""Values of the pods of operator, gateway and batch server, and the Deployment of each."""

@@ -1,6 +1,6 @@
-"""The Deployment of the operator or the gateway, with the fields that its values set, and its budget."""
+"""The Deployment of a component, with the fields that its values set, and its budget."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
 from penstock.chart.names import labels, selector
@@ -54,11 +54,13 @@ def deployment(
     variables: Sequence[Tree] = (),
     volumes: Sequence[Tree] = (),
     mounts: Sequence[Tree] = (),
+    annotations: Mapping[str, str] = SCANNER_EXCEPTIONS,
 ) -> Tree:
     """The Deployment of a component.
 
     component: the key of its values. probed: name of the port of the probes. container, pod, spec:
     fields of this component, over those that all have. variables, volumes, mounts: further ones.
+    annotations: of the Deployment.
     """
     container = _container(component, probed, variables, mounts) | container
     metadata = {
@@ -72,7 +74,7 @@ def deployment(
             "name": name,
             "namespace": ReleaseNamespace(),
             "labels": labels(name),
-            "annotations": dict(SCANNER_EXCEPTIONS),
+            "annotations": dict(annotations),
         },
         "spec": spec
         | {

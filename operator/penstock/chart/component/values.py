@@ -1,4 +1,4 @@
-"""Values that the operator's and the gateway's pods have in common."""
+"""Values that the pods of operator, gateway and batch server have in common."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -7,7 +7,17 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from penstock.chart.names import TLS_FOLDER, TLS_VOLUME, selector
+from penstock.chart.names import (
+    BATCH_STORE_FOLDER,
+    BATCH_STORE_VOLUME,
+    BATCH_TOKEN_FOLDER,
+    BATCH_TOKEN_VOLUME,
+    GATEWAY_CA_FOLDER,
+    GATEWAY_CA_VOLUME,
+    TLS_FOLDER,
+    TLS_VOLUME,
+    selector,
+)
 
 AnyObject = dict[str, Any]
 
@@ -15,8 +25,12 @@ AnyObject = dict[str, Any]
 _RESERVED_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/part-of")
 # Names that the chart sets itself: the API server refuses lists in which two items have the same name.
 _RESERVED_VARIABLES = ("POD_IP", "POD_NAME", "PENSTOCK_SERVICE_ACCOUNT_DIR")
-_RESERVED_VOLUMES = ("tmp", TLS_VOLUME)
-_RESERVED_MOUNT_PATHS = ("/tmp", TLS_FOLDER)  # noqa: S108 - the pod's own
+_RESERVED_VOLUMES = (
+    "tmp", TLS_VOLUME, BATCH_TOKEN_VOLUME, BATCH_STORE_VOLUME, GATEWAY_CA_VOLUME,
+)  # fmt: skip
+_RESERVED_MOUNT_PATHS = (
+    "/tmp", TLS_FOLDER, BATCH_TOKEN_FOLDER, BATCH_STORE_FOLDER, GATEWAY_CA_FOLDER,  # noqa: S108 - the pod's own
+)  # fmt: skip
 
 
 def _check_labels(labels: dict[str, str]) -> dict[str, str]:
@@ -34,6 +48,8 @@ PodLabels = Annotated[
     ),
     AfterValidator(_check_labels),
 ]
+# The name of a Secret or a claim, or empty.
+ObjectName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
 PriorityClassName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
 
 

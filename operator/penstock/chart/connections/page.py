@@ -6,6 +6,7 @@ import yaml
 
 from penstock.chart.connections.matrix import DESTINATIONS, EGRESS_RESTRICTED, SOURCES, Connection
 from penstock.chart.connections.variants import VARIANTS, engine_egress_policy
+from penstock.chart.names import BATCH_MANAGEMENT_PORT, BATCH_PORT
 from penstock.chart.network.values import NetworkPolicy
 
 _INTRODUCTION = """\
@@ -38,6 +39,7 @@ _NOTES = """\
 The values are below `networkPolicy`.
 """
 
+_STORE_PORTS = ", ".join(map(str, NetworkPolicy().store_ports))
 _SOURCE_PORTS = ", ".join(map(str, NetworkPolicy().source_ports))
 _NODE_CACHE = f"""
 ## The cache of nodes
@@ -46,6 +48,15 @@ With `nodeCache.enabled`, the pods of the cache connect to DNS servers, and to a
 `networkPolicy.sourcePorts` (default {_SOURCE_PORTS}): to sources of models, or to the mirror or proxy in
 `operator.sourceVariables`. Nothing may connect to these pods. Pods of their node ask them over a UNIX
 socket in the folder that both mount, which policies do not restrict.
+"""
+_BATCH = f"""\
+## The batch server
+
+With `batch.enabled`, gateways connect to port {BATCH_PORT} of the batch server, and it to the port of
+gateways for clients, whatever `gatewayFrom` names. It connects to DNS servers too, and with
+`batch.storage.s3` to any address at the ports in `networkPolicy.storePorts` (default {_STORE_PORTS}). Its
+port {BATCH_MANAGEMENT_PORT} has metrics, and is as restricted as that of the gateway. With
+`gateway.hostNetwork` any pod may connect to port {BATCH_PORT}, where only the shared token is believed.
 """
 _ENGINES = """
 ## A policy for what engines connect to
@@ -78,6 +89,7 @@ def page() -> str:
             _NOTES,
             *_table(["value", "allows too", "denies too"], changes),
             _NODE_CACHE,
+            _BATCH,
             _ENGINES.lstrip(),
             f"```yaml\n{policy}```\n",
         ]

@@ -130,6 +130,14 @@ VARIANTS: Mapping[str, Variant] = {
             apiServerTo=_addresses(site.api_server), dnsTo=_addresses(site.dns)
         ),
     ),
+    "issuers-to": Variant(
+        "`apiServerTo` names its addresses, and `issuersTo` an issuer of tokens, which is another host",
+        closed=_from(("operator",), ("https",)),
+        values=lambda site: _policy_values(
+            apiServerTo=_addresses(site.api_server),
+            issuersTo=[_namespace_peer(site.namespaces["tenant"])],
+        ),
+    ),
     "engine-egress": Variant(
         "the policy below, in the namespace of a service",
         closed=_from(("engine",), DESTINATIONS.keys() - {"dns"}) & default_connections(),

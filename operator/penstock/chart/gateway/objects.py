@@ -1,9 +1,12 @@
 """The gateway's Deployment, disruption budget, Service and autoscaler."""
 
+from penstock.chart.component import batch_token
 from penstock.chart.component.deployment import deployment, disruption_budget, flag
 from penstock.chart.gateway.tracing import OTEL_VARIABLES
 from penstock.chart.gateway.values import BOUNDS_REFUSED, PORTS_REFUSED
 from penstock.chart.names import (
+    BATCH,
+    BATCH_PORT,
     GATEWAY,
     MANAGEMENT_PORT_NAME,
     TLS_FOLDER,
@@ -62,10 +65,12 @@ def gateway() -> list[Tree]:
             volumes=[
                 If(TLS_SECRET, _secret_volume(TLS_VOLUME, TLS_SECRET)),
                 If(STORE_SECRET, _secret_volume(STORE_VOLUME, STORE_SECRET)),
+                batch_token.volume(),
             ],
             mounts=[
                 If(TLS_SECRET, _mount(TLS_VOLUME, TLS_FOLDER)),
                 If(STORE_SECRET, _mount(STORE_VOLUME, STORE_FOLDER)),
+                batch_token.mount(),
             ],
         ),
         disruption_budget(GATEWAY),
@@ -90,6 +95,11 @@ def _gateway_container() -> Object:
             If(TLS_SECRET, f"--tls-key={TLS_FOLDER}/tls.key"),
             flag("--quota-store=", "gateway.quotaStore.url"),
             If(STORE_SECRET, f"--quota-store-password-file={STORE_FOLDER}/password"),
+            If(
+                "batch.enabled",
+                Text.of(f"--batch-url=http://{BATCH}.", ReleaseNamespace(), f".svc:{BATCH_PORT}"),
+            ),
+            If("batch.enabled", f"--batch-token-file={batch_token.FILE}"),
             ForEach("gateway.trustedProxies", Text.of("--trusted-proxy=", Value(ITEM))),
             Text.of("--service-account-audience=", Value("gateway.serviceAccountAudience")),
             ForEach("gateway.corsOrigins", Text.of("--cors-origin=", Value(ITEM))),

@@ -9,6 +9,7 @@ from pydantic.config import JsonDict
 from penstock.chart.component.values import (
     AnyObject,
     Component,
+    ObjectName,
     ValuesModel,
     prefer_other_zones,
 )
@@ -36,8 +37,6 @@ Origin = Annotated[str, Field(pattern=ORIGIN_PATTERN)]
 TrustedProxy = Annotated[str, Field(pattern=r"^[0-9a-fA-F:.]+(/[1-9][0-9]{0,2})?$")]
 # An audience of tokens: a name or a URL.
 Audience = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[!-~]+$")]
-# The name of a Secret, or empty.
-SecretName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
 
 
 _STORE_URL = r"rediss?://([A-Za-z0-9_-]+@)?[A-Za-z0-9_.-]+:[0-9]{1,5}(/[0-9]{1,4})?"
@@ -46,7 +45,7 @@ _STORE_URL = r"rediss?://([A-Za-z0-9_-]+@)?[A-Za-z0-9_.-]+:[0-9]{1,5}(/[0-9]{1,4
 class GatewayTls(ValuesModel):
     """TLS of the gateway with clients."""
 
-    secret_name: SecretName = ""
+    secret_name: ObjectName = ""
     """Secret of type kubernetes.io/tls in the namespace of the installation, such as one of cert-manager.
     With it the gateway serves TLS, and its Service has the port 443 in place of 80. A renewed certificate is
     loaded without a restart. Empty: plain HTTP."""
@@ -58,7 +57,7 @@ class QuotaStore(ValuesModel):
     url: str = Field(default="", pattern=f"^({_STORE_URL})?$")
     """URL with a port and without a password, such as redis://quotas.databases:6379/0; rediss for TLS. Empty:
     each gateway has its part of a limit, and there is no ledger."""
-    password_secret_name: SecretName = ""
+    password_secret_name: ObjectName = ""
     """Secret in the namespace of the installation whose key `password` has the password. Empty: none."""
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from penstock.chart.names import GATEWAY, MANAGEMENT_PORT_NAME, OPERATOR, labels, selector
+from penstock.chart.names import BATCH, GATEWAY, MANAGEMENT_PORT_NAME, OPERATOR, labels, selector
 from penstock.chart.tree import (
     FileName,
     FileText,
@@ -41,6 +41,7 @@ def monitoring() -> list[Tree]:
     monitors = [
         _monitor(OPERATOR, selector(OPERATOR), "http"),
         _monitor(GATEWAY, selector(GATEWAY), MANAGEMENT_PORT_NAME),
+        If("batch.enabled", _monitor(BATCH, selector(BATCH), MANAGEMENT_PORT_NAME)),
         engines,
     ]
     return [

@@ -10,7 +10,8 @@ class PodMonitor(ValuesModel):
     """PodMonitors of the Prometheus operator."""
 
     enabled: bool = False
-    """Create PodMonitors for operator, gateway and engines. Needs the CRDs of the Prometheus operator."""
+    """Create PodMonitors for operator, gateway, batch server and engines. Needs the CRDs of the Prometheus
+    operator."""
     interval: str = Field(default="15s", pattern=r"^[0-9]+(ms|s|m)$")
     """Scrape interval."""
     labels: dict[str, str] = Field(default={})

@@ -1,1 +1,1 @@
-"""NetworkPolicies of operator and gateway, and their values."""
+"""NetworkPolicies of Penstock's own components, and their values."""

@@ -1,6 +1,16 @@
-"""NetworkPolicies of operator and gateway, which deny what they do not list."""
+"""NetworkPolicies of Penstock's own components, which deny what they do not list."""
 
-from penstock.chart.names import GATEWAY, NODE_CACHE, OPERATOR, OPERATOR_PORT, labels, selector
+from penstock.chart.names import (
+    BATCH,
+    BATCH_MANAGEMENT_PORT,
+    BATCH_PORT,
+    GATEWAY,
+    NODE_CACHE,
+    OPERATOR,
+    OPERATOR_PORT,
+    labels,
+    selector,
+)
 from penstock.chart.tree import ITEM, ForEach, If, PortOf, ReleaseNamespace, Tree, Value, optional
 from penstock.core.manifests.network import role_labels
 from penstock.core.spec.service import ENGINE_PORT, SERVE, Object
@@ -15,10 +25,12 @@ def network_policies() -> list[Tree]:
     policies = [
         _ingress(OPERATOR, [_management(OPERATOR_PORT)]),
         _egress(OPERATOR, _operator_egress()),
-        _ingress(GATEWAY, [clients, _management(Value("gateway.managementPort"))]),
+        _ingress(GATEWAY, [clients, _lines(), _management(Value("gateway.managementPort"))]),
         _egress(GATEWAY, _gateway_egress()),
         If("nodeCache.enabled", _ingress(NODE_CACHE, [])),
         If("nodeCache.enabled", _node_cache_egress()),
+        If("batch.enabled", _ingress(BATCH, [_relayed(), _management(BATCH_MANAGEMENT_PORT)])),
+        If("batch.enabled", _batch_egress()),
     ]
     return [If("networkPolicy.enabled", policy) for policy in policies]
 
@@ -26,8 +38,35 @@ def network_policies() -> list[Tree]:
 def _node_cache_egress() -> Object:
     """The policy for connections that the cache of nodes makes: pods ask it over a socket in its folder."""
     sources = {"ports": [ForEach("networkPolicy.sourcePorts", _port(Value(ITEM)))]}
-    rules = [_dns(), sources, ForEach("networkPolicy.extraEgress", Value(ITEM))]
-    return _policy(f"{NODE_CACHE}-egress", NODE_CACHE, {"policyTypes": ["Egress"], "egress": rules})
+    return _own_egress(NODE_CACHE, [sources])
+
+
+def _lines() -> If:
+    """The gateway's ingress rule for lines of batches, as gatewayFrom need not name the batch server."""
+    return If("batch.enabled", {"ports": [_port(Value("gateway.port"))], "from": [_pods(BATCH)]})
+
+
+def _relayed() -> Tree:
+    """The batch server's ingress rule for requests that gateways relay."""
+    ports = {"ports": [_port(BATCH_PORT)]}
+    return If("gateway.hostNetwork", ports, ports | {"from": [_pods(GATEWAY)]})
+
+
+def _batch_egress() -> Object:
+    """The policy for connections that the batch server makes: to gateways, and to its bucket."""
+    gateways = {"ports": [_port(Value("gateway.port"))]}
+    bucket = {"ports": [ForEach("networkPolicy.storePorts", _port(Value(ITEM)))]}
+    rules = [
+        If("gateway.hostNetwork", gateways, gateways | {"to": [_pods(GATEWAY)]}),
+        If("batch.storage.s3.url", bucket),
+    ]
+    return _own_egress(BATCH, rules)
+
+
+def _own_egress(name: str, rules: list[Tree]) -> Object:
+    """The policy for connections of a component that knows neither the API server nor engines."""
+    every = [_dns(), *rules, ForEach("networkPolicy.extraEgress", Value(ITEM))]
+    return _policy(f"{name}-egress", name, {"policyTypes": ["Egress"], "egress": every})
 
 
 def _dns() -> Object:
@@ -57,7 +96,7 @@ def _operator_egress() -> list[Tree]:
 
 
 def _gateway_egress() -> list[Tree]:
-    """Rules for the collector of traces, for OIDC issuers, and for the store of limits."""
+    """Rules for the collector of traces, OIDC issuers, the store of limits and the batch server."""
     collector = {
         "ports": [
             ForEach("networkPolicy.collectorPorts", _port(Value(ITEM))),
@@ -69,10 +108,12 @@ def _gateway_egress() -> list[Tree]:
         "to": Value("networkPolicy.issuersTo"),
     }
     store = {"ports": [_port(PortOf("gateway.quotaStore.url"))]}
+    batches = {"ports": [_port(BATCH_PORT)], "to": [_pods(BATCH)]}
     return [
         If("tracing.endpoint", collector),
         If("networkPolicy.issuersTo", issuers),
         If("gateway.quotaStore.url", store),
+        If("batch.enabled", batches),
     ]
 
 

@@ -22,12 +22,12 @@ PROMETHEUS_MISSING = (
 
 
 class NetworkPolicy(ValuesModel):
-    """NetworkPolicies of operator, gateway, engines and the cache of nodes: connections that they do not need
-    are denied."""
+    """NetworkPolicies of operator, gateway, batch server, engines and the cache of nodes: connections that
+    they do not need are denied."""
 
     enabled: bool = True
-    """Restrict the connections of operator, gateway and the cache of nodes, and with `engines` those of
-    engines."""
+    """Restrict the connections of operator, gateway, batch server and the cache of nodes, and with `engines`
+    those of engines."""
     engines: bool = True
     """Have the operator keep a NetworkPolicy in each namespace with services: only gateways, the operator,
     evaluation Jobs of canaries and enginesFrom may connect to engines, which authenticate nobody. Needs
@@ -66,5 +66,7 @@ class NetworkPolicy(ValuesModel):
     source_ports: list[Port] = Field(default=[443], min_length=1)
     """Ports at which the cache of nodes connects to sources of models, at any address: of hubs, stores and
     registries, and of a mirror or proxy in operator.sourceVariables."""
+    store_ports: list[Port] = Field(default=[443], min_length=1)
+    """Ports at which the batch server connects to its bucket, at any address, with batch.storage.s3."""
     extra_egress: list[AnyObject] = Field(default=[])
-    """Further egress rules of operator, gateway and the cache of nodes."""
+    """Further egress rules of operator, gateway, batch server and the cache of nodes."""

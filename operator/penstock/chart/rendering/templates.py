@@ -7,6 +7,7 @@ from penstock.chart.access import rights
 from penstock.chart.access.user_roles import user_roles
 from penstock.chart.api_server.admission_policy import admission_policy
 from penstock.chart.api_server.api_priority import api_priority
+from penstock.chart.batch.objects import batch
 from penstock.chart.gateway.objects import gateway
 from penstock.chart.monitoring.objects import monitoring
 from penstock.chart.network.policies import network_policies
@@ -35,6 +36,7 @@ def templates() -> dict[str, list[Tree]]:
         "operator": operator(),
         "gateway": gateway(),
         "node-cache": node_cache(),
+        "batch": batch(),
         "monitoring": monitoring(),
     }
 

@@ -8,6 +8,7 @@ from pydantic.config import JsonDict
 from pydantic_core import ErrorDetails
 
 from penstock.chart.api_server.values import AdmissionPolicy, ApiPriority
+from penstock.chart.batch.values import Batch
 from penstock.chart.component.values import ValuesModel
 from penstock.chart.gateway.tracing import OTEL_VARIABLES, Tracing
 from penstock.chart.gateway.values import Gateway
@@ -23,16 +24,16 @@ class InvalidValues(ValueError):
 
 
 class Image(ValuesModel):
-    """The image of operator and gateway."""
+    """The image of operator, gateway and batch server."""
 
     repository: str = Field(default="", pattern=r"^[\w./:-]*$")
     """Repository of the image, such as registry.example/penstock. Must be set: no image is published."""
     tag: str = Field(default="", pattern=r"^[\w.-]*$")
     """Tag of the image. Empty: the version of the chart."""
     digest: str = Field(default="", pattern=r"^(sha256:[0-9a-f]{64})?$")
-    """Digest of the image of operator and gateway; used in place of the tag."""
+    """Digest of the image; used in place of the tag."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    """When nodes pull the images of operator, gateway and node cache."""
+    """When nodes pull the images of operator, gateway, batch server and node cache."""
 
 
 class PullSecret(ValuesModel):
@@ -88,7 +89,7 @@ class Values(ValuesModel):
 
     image: Image = Image()
     image_pull_secrets: list[PullSecret] = Field(default=[])
-    """Secrets with which nodes pull the images of operator, gateway and node cache."""
+    """Secrets with which nodes pull these images."""
     watch_namespace: str = Field(
         default="", pattern=rf"^({NAMESPACE_PATTERN})?$", max_length=MAX_NAMESPACE_LENGTH
     )
@@ -98,10 +99,11 @@ class Values(ValuesModel):
     user_roles: UserRoles = UserRoles()
     tenant_roles: TenantRoles = TenantRoles()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level that operator and gateway log."""
+    """Least severe level that operator, gateway and batch server log."""
     operator: Operator = Operator()
     gateway: Gateway = Gateway()
     node_cache: NodeCache = NodeCache()
+    batch: Batch = Batch()
     network_policy: NetworkPolicy = NetworkPolicy()
     api_priority: ApiPriority = ApiPriority()
     admission_policy: AdmissionPolicy = AdmissionPolicy()

@@ -11,7 +11,7 @@ from penstock.batch.settings import BatchSettings
 from penstock.batch.store.object_store import LeadershipLost, StoreError
 from penstock.cli.options.logs import LogFormatOption, LogLevelOption
 from penstock.clients.machine.logs import configure as configure_logs
-from penstock.errors import TokenFileError
+from penstock.errors import CertificateError, TokenFileError
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -41,6 +41,13 @@ def run(
             "region and credentials are in the usual variables, such as AWS_ENDPOINT_URL."
         ),
     ],
+    gateway_ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="PEM file of the authorities of the gateway's certificate, for a URL with https. Default, "
+            "or if there is no such file: those of the system."
+        ),
+    ] = DEFAULT.gateway_ca_file,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = DEFAULT.host,
     port: Annotated[int, typer.Option(help="Port for gateways.")] = DEFAULT.port,
     management_port: Annotated[
@@ -89,6 +96,12 @@ def run(
     configure_logs(values.pop("log_format"), values.pop("log_level"))
     try:
         asyncio.run(serve(BatchSettings(**values)))
-    except (BatchSettingsError, LeadershipLost, StoreError, TokenFileError) as error:
+    except (
+        BatchSettingsError,
+        CertificateError,
+        LeadershipLost,
+        StoreError,
+        TokenFileError,
+    ) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None

@@ -1,0 +1,1 @@
+"""The batch server's values and objects."""
