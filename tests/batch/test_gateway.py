@@ -18,6 +18,7 @@ from tests.batch.conftest import (
     create,
     lines,
     results,
+    until,
     until_status,
     upload,
 )
@@ -30,8 +31,10 @@ from tests.gateway.conftest import (  # noqa: F401 - fixtures
     start_gateway,
 )
 
-from penstock.core.batches.shared_token import TENANT_HEADER
+from penstock.clients.machine.token_file import follow_token, read_token
+from penstock.core.batches.shared_token import TENANT_HEADER, SharedToken
 from penstock.core.tenants.tenant import Access, Tenant
+from penstock.errors import TokenFileError
 
 TEAM = Tenant("team", 1, access=(Access("default"),))
 
@@ -64,7 +67,7 @@ async def stand(
     front.publish(service(engine))
     batch = await start_server(gateway_url=front.url)
     object.__setattr__(front.gateway.state.settings, "batch_url", batch.url)
-    front.gateway.serve_batches(TOKEN.encode())
+    front.gateway.serve_batches(SharedToken(TOKEN.encode()))
     async with AsyncExitStack() as stack:
         yield Stand(front, engine, stack)
 
@@ -164,7 +167,7 @@ async def test_web_pages_upload_only_from_allowed_origins(stand: Stand) -> None:
 async def test_a_batch_server_that_is_gone_is_a_503(stand: Stand) -> None:
     object.__setattr__(stand.front.gateway.state.settings, "batch_url", "http://127.0.0.1:9")
     await stand.front.gateway.state.batch_server.close()
-    stand.front.gateway.serve_batches(TOKEN.encode())
+    stand.front.gateway.serve_batches(SharedToken(TOKEN.encode()))
     with pytest.raises(openai.APIStatusError) as failed:
         await stand.client().files.list()
     assert failed.value.status_code == 503
@@ -210,15 +213,47 @@ async def test_tenants_are_apart_at_the_gateway(stand: Stand, fake_gateway: Fake
 
 
 def test_a_token_is_long_enough(tmp_path: Path) -> None:
-    from penstock.clients.machine.token_file import read_token
-    from penstock.errors import TokenFileError
-
     file = tmp_path / "token"
     for content in (b"", b"short", b"a" * 31, b"a" * 16 + b" " + b"b" * 16, b"\xff" * 40):
         file.write_bytes(content)
         with pytest.raises(TokenFileError, match="must have a token"):
             read_token(file)
     file.write_bytes(b"a" * 32 + b"\n")
-    assert read_token(file) == b"a" * 32
+    assert read_token(file).value == b"a" * 32
     with pytest.raises(TokenFileError, match="No such file"):
         read_token(tmp_path / "absent")
+
+
+async def test_a_new_token_is_taken_on_both_sides(
+    stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch server follows its file; the gateway of this test has a file of its own."""
+    new, file = "n" * 40, tmp_path / "gateway-token"
+    file.write_text(TOKEN)
+    token = read_token(file)
+    await stand.front.gateway.state.batch_server.close()
+    stand.front.gateway.serve_batches(token)
+    monkeypatch.setattr("penstock.clients.machine.token_file.CHECK_INTERVAL_S", 0.01)
+    following = asyncio.create_task(follow_token(token, file))
+    (tmp_path / "token").write_text(new)
+    file.write_text("short")  # it changes nothing
+
+    async def is_refused() -> bool:
+        try:
+            await stand.client().files.list()
+        except openai.APIStatusError:
+            return True
+        return False
+
+    await until(is_refused)
+    assert token.value == TOKEN.encode()
+    file.write_text(new)
+
+    async def is_known() -> bool:
+        return not await is_refused()
+
+    await until(is_known)
+    batch = await create(stand.client(), lines("a", "b"))
+    batch = await until_status(stand.client(), batch.id, "completed")
+    assert {*await results(stand.client(), batch.output_file_id)} == {"a", "b"}
+    following.cancel()

@@ -16,6 +16,7 @@ from penstock.batch.store.catalog import Catalog
 from penstock.batch.store.object_store import NotStored, StoreError
 from penstock.batch.telemetry import BatchMetrics
 from penstock.clients.metrics.page import MetricsPage
+from penstock.core.batches.shared_token import SharedToken
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ def api_app(
     catalog: Catalog,
     runner: BatchRunner,
     settings: BatchSettings,
-    token: bytes,
+    token: SharedToken,
     now: Callable[[], float],
 ) -> web.Application:
     """Make the application for gateways. token: that they share. now: Unix time."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from penstock.batch.store.folder_store import FolderStore
 from penstock.batch.store.object_store import ObjectStore
 from penstock.batch.store.s3_store import S3Store
 from penstock.batch.telemetry import BatchMetrics
-from penstock.clients.machine.token_file import read_token
+from penstock.clients.machine.token_file import follow_token, read_token
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +84,7 @@ async def running(
         listening(management.app(), settings.host, settings.management_port) as probed,
         store.leading(),
         LineClient(settings, token) as client,
+        _background(follow_token(token, settings.token_file)),
     ):
         catalog = Catalog(store)
         await catalog.load()
@@ -97,6 +98,16 @@ async def running(
                 yield Ports(port, probed)
             finally:
                 management.is_ready = False
+
+
+@asynccontextmanager
+async def _background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @dataclass(frozen=True, slots=True)

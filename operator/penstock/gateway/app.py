@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.clients.machine.clock import monotonic
 from penstock.clients.machine.logs import fields
+from penstock.core.batches.shared_token import SharedToken
 from penstock.core.routing.apis import (
     APIS,
     BATCH_ROUTES,
@@ -120,7 +121,7 @@ class Gateway:
         app = Cors(self.app, settings.cors_origins) if settings.cors_origins else self.app
         return http_servers(app, self.management_app, settings, certificate)
 
-    def serve_batches(self, token: bytes) -> None:
+    def serve_batches(self, token: SharedToken) -> None:
         """Relay requests about files and batches, and take the lines of batches.
 
         token: that gateways and the batch server share.

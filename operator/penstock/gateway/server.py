@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.clients.kubernetes.client import connect
 from penstock.clients.kubernetes.resources import TOKEN_REVIEWS
-from penstock.clients.machine.token_file import read_token
+from penstock.clients.machine.token_file import follow_token, read_token
 from penstock.errors import CertificateError
 from penstock.gateway.app import Gateway
 from penstock.gateway.http.certificate import ServedCertificate
@@ -74,6 +74,9 @@ async def serve(settings: GatewaySettings) -> None:
             group.create_task(snapshots.follow(kube, settings.namespace, restarted)),
             group.create_task(authenticator.follow(kube, settings.keys_namespace, restarted)),
         ]
+        if batch_token is not None and settings.batch_token_file is not None:
+            followed = follow_token(batch_token, settings.batch_token_file)
+            followers.append(group.create_task(followed))
         try:
             await run(gateway, stop, gateway.http_servers(certificate))
         finally:

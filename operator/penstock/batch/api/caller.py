@@ -7,18 +7,18 @@ from aiohttp.typedefs import Handler, Middleware
 
 from penstock.batch.api.errors import ApiError
 from penstock.batch.store.keys import TENANT_NAME
-from penstock.core.batches.shared_token import TENANT_HEADER
+from penstock.core.batches.shared_token import TENANT_HEADER, SharedToken
 
 TENANT = web.RequestKey("tenant", str)
 
 
-def check_caller(token: bytes) -> Middleware:
+def check_caller(token: SharedToken) -> Middleware:
     """Make the middleware that refuses requests without the shared token. Only gateways have it."""
-    expected = b"Bearer " + token
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        expected = token.authorization.encode()
         if not hmac.compare_digest(given, expected):
             raise ApiError(401, "only gateways may send requests to the batch server")
         tenant = request.headers.get(TENANT_HEADER, "")

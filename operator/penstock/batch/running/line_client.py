@@ -12,7 +12,7 @@ from penstock.batch.settings import BatchSettings
 from penstock.core.batches.input_line import InputLine
 from penstock.core.batches.records import Batch
 from penstock.core.batches.results import Answer
-from penstock.core.batches.shared_token import TENANT_HEADER
+from penstock.core.batches.shared_token import TENANT_HEADER, SharedToken
 from penstock.errors import CertificateError
 from penstock_engine.contract.wire import REQUEST_ID_HEADER
 
@@ -44,9 +44,9 @@ class LineClient:
     Raises CertificateError.
     """
 
-    def __init__(self, settings: BatchSettings, token: bytes) -> None:
+    def __init__(self, settings: BatchSettings, token: SharedToken) -> None:
         self._url = settings.gateway_url.rstrip("/")
-        self._authorization = f"Bearer {token.decode()}"
+        self._token = token
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=settings.max_lines, ssl=authorities(settings.gateway_ca_file)
@@ -71,7 +71,7 @@ class LineClient:
     async def send(self, batch: Batch, line: InputLine) -> Answer | None:
         """Send a line. Returns the answer; None if there was none or only a part of it."""
         headers = {
-            "Authorization": self._authorization,
+            "Authorization": self._token.authorization,
             TENANT_HEADER: batch.tenant,
             "Content-Type": "application/json",
         }

@@ -1,10 +1,24 @@
 """What a gateway and the batch server prove to each other, and say of tenants."""
 
+from dataclasses import dataclass
+
 # The token is a bearer token in both directions. With it this header names the tenant of a request; it is
 # empty while the cluster has no Tenant. Of others the header is ignored.
 TENANT_HEADER = "x-penstock-tenant"
 # Bytes of a token that cannot be guessed: 32 random bytes, or their text.
 MIN_TOKEN_BYTES = 32
+
+
+@dataclass(slots=True)
+class SharedToken:
+    """The token that holds now. It is another one after its file was replaced."""
+
+    value: bytes
+
+    @property
+    def authorization(self) -> str:
+        """The header of a request that proves itself by it."""
+        return f"Bearer {self.value.decode()}"
 
 
 def parse_token(content: bytes) -> bytes:

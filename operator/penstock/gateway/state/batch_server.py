@@ -5,7 +5,7 @@ from typing import Final
 
 import aiohttp
 
-from penstock.core.batches.shared_token import TENANT_HEADER
+from penstock.core.batches.shared_token import TENANT_HEADER, SharedToken
 
 # s: for a connection, to a server of the same cluster.
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -16,9 +16,9 @@ MAX_CONNECTIONS = 64
 class BatchServer:
     """Connections to the batch server. url: its URL. token: that it shares with gateways."""
 
-    def __init__(self, url: str, token: bytes) -> None:
+    def __init__(self, url: str, token: SharedToken) -> None:
         self._url = url.rstrip("/")
-        self._authorization = f"Bearer {token.decode()}"
+        self._token = token
         self._session: aiohttp.ClientSession | None = None
 
     async def send(
@@ -38,7 +38,7 @@ class BatchServer:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
                 auto_decompress=False,
             )
-        own = {"Authorization": self._authorization, TENANT_HEADER: tenant}
+        own = {"Authorization": self._token.authorization, TENANT_HEADER: tenant}
         return await self._session.request(
             method,
             f"{self._url}{path}{query and '?'}{query}",

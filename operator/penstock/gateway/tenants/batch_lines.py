@@ -3,7 +3,7 @@
 import hmac
 from collections.abc import Sequence
 
-from penstock.core.batches.shared_token import TENANT_HEADER
+from penstock.core.batches.shared_token import TENANT_HEADER, SharedToken
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.tenants.caller import Caller
 from penstock.gateway.tenants.credentials import read_credential
@@ -17,7 +17,7 @@ IDENTITY = "batch"
 class BatchLines:
     """Finds the callers of lines. token: that gateways and the batch server share."""
 
-    def __init__(self, token: bytes) -> None:
+    def __init__(self, token: SharedToken) -> None:
         self._token = token
 
     def find_caller(
@@ -31,7 +31,7 @@ class BatchLines:
         if name is None:
             return None
         credential = read_credential(headers)
-        if credential is None or not hmac.compare_digest(credential.encode(), self._token):
+        if credential is None or not hmac.compare_digest(credential.encode(), self._token.value):
             return None
         if not name and is_open:
             return Caller(identity=IDENTITY, is_batch=True)
