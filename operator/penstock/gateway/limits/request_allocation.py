@@ -57,6 +57,11 @@ class RequestAllocation:
         finally:
             self._limits.arriving.remove(self)
 
+    def hold_connection(self, owner: str) -> None:
+        """Hold a connection for an owner that is known before the body. Raises RequestError."""
+        self._connection.add(1)
+        self.assign(owner)
+
     def grow(self, num_bytes: int) -> None:
         """Hold memory for more bytes of the body. Raises RequestError; TimeoutError if it was given up."""
         if self.is_given_up:  # the task that reads has not been told yet

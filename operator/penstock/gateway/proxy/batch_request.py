@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 
 from penstock.core.routing.origins import ANY_ORIGIN
+from penstock.gateway.admission.requesters import owner_of
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.http.client import (
     JSON_TYPE,
@@ -36,6 +37,8 @@ NO_SERVER = (
 # Bound on the body of a request, in bytes: the 200 MiB of a file, and its form. The server has bounds of its
 # own, by tenant.
 MAX_BODY_BYTES = (200 << 20) + (1 << 20)
+# What these requests count for in limits that services share, in place of a service.
+SHARED_LIMIT_OWNER = "@batches/server"
 # Bytes of a response that are read at a time.
 CHUNK_BYTES = 64 << 10
 PASSED_ON = (b"content-type", b"content-length")
@@ -72,8 +75,10 @@ class BatchRequest:
         headers = self._checked_headers()
         check_route(self._caller, "/".join(self._route.split("/")[:3]))
         body = RequestBody(receive, settings.request_timeout_s)
+        # The tenant is known before the body, so that a slow one takes of its own share alone.
+        self._allocation.hold_connection(owner_of(self._caller, SHARED_LIMIT_OWNER))
         with (
-            self._allocation.arriving(body.stop),
+            server.connection(self._caller.name),
             CancellationScope(
                 body.receive_rest, settings.total_timeout_s, self._state.cancel_scopes
             ) as cancellation,
@@ -207,19 +212,12 @@ class RequestBody:
         finally:
             self._ended.set()
 
-    def stop(self) -> None:
-        """End the upload, as others need its connection."""
-        message = "too many requests are arriving: try again later"
-        self.error = RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="connections")
-
     async def receive_rest(self) -> MutableMapping[str, Any]:
         """Wait for what comes after the body: that the client disconnects."""
         await self._ended.wait()
         return await self._receive()
 
     async def _next(self) -> MutableMapping[str, Any]:
-        if self.error is not None:
-            raise self.error
         try:
             async with asyncio.timeout(self._timeout_s):
                 message = await self._receive()

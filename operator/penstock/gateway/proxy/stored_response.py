@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from penstock.core.routing.apis import RESPONSES
 from penstock.core.routing.charge import CHARGES, Ending
+from penstock.gateway.admission.requesters import owner_of
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.http.client import ClientResponse, checked_headers, read_body
 from penstock.gateway.http.headers import Scope, client_address, headers_for_engine, path_with_query
@@ -98,7 +99,7 @@ class StoredResponseRequest:
         if service is None:
             raise not_found(self._response_id)
         line.service = self._client.service = service.key
-        self._allocation.assign(service.key)
+        self._allocation.assign(owner_of(self._caller, service.key))
         endpoint = owner.endpoint(service)
         self._telemetry.note_endpoint(endpoint, None)
         self._client.revision = endpoint.revision
