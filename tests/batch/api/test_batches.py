@@ -78,6 +78,23 @@ async def test_running_batches_are_bounded(start_server: Start) -> None:
     await create(client, lines("two"))
 
 
+async def test_results_beyond_the_bound_of_a_tenant_end_its_batches(start_server: Start) -> None:
+    content = lines("one")
+    front = await start_server(max_tenant_bytes=len(content) + 1)
+    client = front.client()
+    batch = await create(client, content)
+    ended = await until_status(client, batch.id, "completed")
+    with pytest.raises(openai.APIStatusError, match="delete some") as refused:
+        await client.batches.create(
+            input_file_id=batch.input_file_id, endpoint=PATH, completion_window="24h"
+        )
+    assert refused.value.status_code == 413
+    await client.files.delete(ended.output_file_id or "")
+    await client.batches.create(
+        input_file_id=batch.input_file_id, endpoint=PATH, completion_window="24h"
+    )
+
+
 async def test_a_batch_that_has_ended_cannot_be_cancelled(start_server: Start) -> None:
     client = (await start_server()).client()
     batch = await create(client, lines("one"))

@@ -11,6 +11,7 @@ from penstock.batch.api.errors import ApiError, not_found
 from penstock.batch.api.expiry import lifetime_s
 from penstock.batch.api.objects import batch_object
 from penstock.batch.api.pages import page
+from penstock.batch.api.storage_quota import storage_full
 from penstock.batch.running.runner import BatchRunner
 from penstock.batch.settings import BatchSettings
 from penstock.batch.store import keys
@@ -64,6 +65,8 @@ class BatchRoutes:
                 f"{settings.max_running_batches} batches are running: wait until one has ended"
             )
             raise ApiError(429, message, code="too_many_batches")
+        if self._catalog.stored_bytes(tenant) > settings.max_tenant_bytes:
+            raise storage_full(settings)
         if len(batches) >= settings.max_tenant_batches:
             message = (
                 f"there are {settings.max_tenant_batches} batches already: they are deleted "

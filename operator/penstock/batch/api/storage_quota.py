@@ -60,7 +60,10 @@ class StorageQuota:
             raise ApiError(413, message, param="file", code="file_too_large")
         total = self._catalog.stored_bytes(tenant) + self._uploaded_bytes[tenant]
         if total > self._settings.max_tenant_bytes:
-            message = (
-                f"all files together may have {self._settings.max_tenant_bytes} bytes: delete some"
-            )
-            raise ApiError(413, message, code="storage_full")
+            raise storage_full(self._settings)
+
+
+def storage_full(settings: BatchSettings) -> ApiError:
+    """The error for a tenant that may store no more."""
+    message = f"all files together may have {settings.max_tenant_bytes} bytes: delete some"
+    return ApiError(413, message, code="storage_full")
