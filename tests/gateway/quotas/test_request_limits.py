@@ -149,6 +149,38 @@ async def test_the_bounds_of_a_request(
     assert json.loads(engine.requests[-1].body)["max_tokens"] == 16
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "allowed"),
+    [
+        ("/v1/completions", {"prompt": ["hi"] * 6}, 10),
+        ("/v1/completions", {"prompt": [[1, 2]] * 3, "n": 2}, 10),
+        ("/v1/completions", {"prompt": [1, 2, 3]}, 16),
+        ("/v1/completions", {"prompt": ["hi"] * 61}, None),
+        ("/v1/completions", {"prompt": ["hi"] * 4, "max_tokens": 16}, None),
+        ("/v1/completions", {"prompt": ["hi"] * 4, "max_tokens": 16, "messages": []}, None),
+        ("/v1/completions", {"prompt": "word " * 200, "messages": []}, None),
+        ("/v1/chat/completions/batch", {"messages": [[{"role": "user", "content": "hi"}]] * 6}, 10),
+        ("/invocations", {"prompt": ["hi"] * 4, "max_tokens": 16}, None),
+    ],
+)
+async def test_each_prompt_of_a_request_counts(
+    start_engine: StartEngine,
+    start_gateway: StartGateway,
+    path: str,
+    fields: dict[str, Any],
+    allowed: int | None,
+) -> None:
+    engine = await start_engine(with_usage)
+    front = await start_gateway(engine)
+    let_in(front, tenant(request=RequestLimits(prompt_tokens=200, output_tokens=60)))
+    body = {"model": "chat", "stream": False} | fields
+    async with front.client.post(front.url + path, json=body) as got:
+        assert got.status == (400 if allowed is None else 200)
+    bounds = [json.loads(each.body) for each in engine.requests]
+    sent = [each.get("max_completion_tokens") or each["max_tokens"] for each in bounds]
+    assert sent == ([] if allowed is None else [allowed])
+
+
 async def test_running_requests_are_bounded_and_their_slots_freed(
     start_engine: StartEngine, start_gateway: StartGateway
 ) -> None:

@@ -101,7 +101,7 @@ CHAT = Api(
 )
 COMPLETIONS = Api(
     path="/v1/completions",
-    prompts=OPENAI_PROMPTS,
+    prompts=OPENAI_PROMPTS[::-1],  # engines ignore the messages beside a prompt
     usage=OPENAI_USAGE,
     output_bounds=("max_tokens",),
     default_output_tokens=16,  # of OpenAI's API

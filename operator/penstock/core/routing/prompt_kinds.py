@@ -54,6 +54,10 @@ class PromptKind(ABC):
         """JSON value by which a conversation is recognized; None: none can be."""
         return None
 
+    def num_prompts(self, value: Any) -> int:
+        """Number of prompts, each of which gets answers of its own."""
+        return 1
+
 
 class Text(PromptKind):
     """A text, texts, token ids, or lists of token ids."""
@@ -84,6 +88,10 @@ class Text(PromptKind):
                 return _token_ids(value)
             case _:
                 return None
+
+    def num_prompts(self, value: Any) -> int:
+        is_many = isinstance(value, list) and isinstance(next(iter(value), None), str | list)
+        return len(value) if is_many else 1
 
 
 class Messages(PromptKind):
@@ -176,6 +184,9 @@ class Conversations(PromptKind):
         """Return the beginning of the first chat."""
         return MESSAGES.beginning(value[0]) if as_list(value) else None
 
+    def num_prompts(self, value: Any) -> int:
+        return max(1, len(as_list(value)))
+
 
 class Content(PromptKind):
     """A text, or a list of parts with a text."""
@@ -245,6 +256,11 @@ class Prompt:
     def is_text_only(self) -> bool:
         """Whether the prompt is text alone: it has no images or other media."""
         return all(kind.is_text_only(value) for kind, value in self.parts)
+
+    @property
+    def num_prompts(self) -> int:
+        """Number of prompts, each of which gets answers of its own."""
+        return max((kind.num_prompts(value) for kind, value in self.parts), default=1)
 
     @property
     def beginning(self) -> Any:

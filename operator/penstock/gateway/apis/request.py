@@ -52,7 +52,8 @@ class InferenceRequest:
     previous_response: str = (
         ""  # id of the stored response that it continues; empty if it continues none
     )
-    # Tokens that it allows to generate for each choice, and the number of choices. None: it says nothing
+    # Tokens that it allows to generate for each choice, and the number of choices for all prompts together.
+    # None: it says nothing
     max_output_tokens: int | None = None
     num_choices: int = 1
 
@@ -128,5 +129,5 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         previous_response=fields.get("previous_response_id") or "",
         max_output_tokens=max((fields.get(name) or 0 for name in variant.output_bounds), default=0)
         or None,
-        num_choices=fields.get("n") or 1,
+        num_choices=(fields.get("n") or 1) * prompt.num_prompts,
     )

@@ -23,7 +23,8 @@ def bound_request(
     asked = request.max_output_tokens
     if choices > most:
         message = (
-            f"n is {choices}, and this tenant may generate {most} tokens in a request: lower n"
+            f"n and the prompts ask for {choices} answers, and this tenant may generate {most} tokens in a "
+            "request: lower n, or send fewer prompts"
         )
         raise RequestError(400, message, param="n")
     if asked is not None and asked * choices > most:
