@@ -256,3 +256,20 @@ async def test_a_client_that_leaves_is_settled_by_what_was_generated(
     await engine.left.wait()
     await front.idle()
     await until(lambda: used(quota) == [1, 3 + max(0, num_events - 2)])
+
+
+@pytest.mark.parametrize("number", [10**18, 10**30, 10**400])
+async def test_a_number_of_many_digits_harms_no_count(
+    start_engine: StartEngine, start_gateway: StartGateway, number: int
+) -> None:
+    front = await start_gateway(await start_engine(with_usage))
+    quota = let_in(front, tenant(UsageLimit("all", "Requests", 100, "Month")))
+    for path in ("/v1/responses", "/v1/chat/completions"):
+        body = {"model": "chat", "input": "hi", "messages": [], "n": number, "background": True}
+        body |= dict.fromkeys(("max_tokens", "max_output_tokens"), number)
+        async with front.client.post(front.url + path, json=body) as got:
+            assert got.status == 200
+    assert used(quota) == [2]
+    tokens = "penstock_gateway_tenant_tokens_total"
+    assert await front.metric(tokens, tenant="team", service="default/chat", kind="output") < 2**53
+    await front.idle()

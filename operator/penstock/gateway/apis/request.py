@@ -26,6 +26,9 @@ MAX_FIELDS = 200_000
 MAX_COMMAS = 800_000
 # A name ends with a quote, before a colon or a blank.
 ENDS_OF_NAMES = (b'":', b'" ', b'"\n', b'"\r', b'"\t')
+# Larger numbers of tokens and choices count as this one. No engine generates as much, and a client may write
+# thousands of digits, of which neither metrics nor the store of quotas could keep the sum.
+MAX_COUNT = 10**9
 # A `user` is an identifier. A longer one counts as absent: no ModelRoute matches it.
 MAX_USER_CHARACTERS = 512
 
@@ -127,7 +130,9 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         hides_usage=is_stream and variant.errors == "OpenAI" and not wants_usage,
         is_flex=fields.get("service_tier") == "flex",
         previous_response=fields.get("previous_response_id") or "",
-        max_output_tokens=max((fields.get(name) or 0 for name in variant.output_bounds), default=0)
+        max_output_tokens=min(
+            max((fields.get(name) or 0 for name in variant.output_bounds), default=0), MAX_COUNT
+        )
         or None,
-        num_choices=(fields.get("n") or 1) * prompt.num_prompts,
+        num_choices=min((fields.get("n") or 1) * prompt.num_prompts, MAX_COUNT),
     )

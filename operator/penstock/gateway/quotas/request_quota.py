@@ -4,7 +4,7 @@ from penstock.core.tenants.limits import BUDGET_UNITS, Usage
 from penstock.core.tenants.quota import Reservation, Shortage, TooLarge
 from penstock.core.tenants.tenant import LimitedResource, Tenant
 from penstock.gateway.apis.errors import RequestError
-from penstock.gateway.apis.request import InferenceRequest
+from penstock.gateway.apis.request import MAX_COUNT, InferenceRequest
 from penstock.gateway.quotas.quotas import Quotas
 from penstock.gateway.quotas.rate_limit_headers import RawHeader, rate_limit_headers
 from penstock.gateway.quotas.tenant_account import TenantAccount
@@ -68,7 +68,7 @@ class RequestQuota:
         asked = request.max_output_tokens or request.api.default_output_tokens
         if asked is None:
             return account.quota.assume_output_tokens(self.model_name, prompt_tokens)
-        return asked * request.num_choices
+        return min(asked * request.num_choices, MAX_COUNT)
 
     @property
     def headers(self) -> list[RawHeader]:
