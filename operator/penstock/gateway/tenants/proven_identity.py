@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from penstock.gateway.tenants.unverified_token import MAX_TOKEN_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class ProvenIdentity:
@@ -23,7 +25,7 @@ class VerifiedToken:
 class TokenRefusal(Enum):
     """Why a bearer token proves no identity; the value completes the sentence `the token …`."""
 
-    TOO_LONG = "is longer than 8 KiB"
+    TOO_LONG = f"is longer than {MAX_TOKEN_BYTES >> 10} KiB"
     MALFORMED = "is neither an API key nor a JSON Web Token"
     UNKNOWN_ISSUER = "is of no issuer and no ServiceAccount that a Tenant names"
     NOT_ACCEPTED = "is not accepted by its issuer's keys, or by the API server"
