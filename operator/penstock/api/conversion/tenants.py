@@ -55,7 +55,7 @@ def _tenant(body: _Entry) -> Tenant:
         max_queued=concurrency.get("maxQueued"),
         queue_timeout_s=None if timeout is None else parse_duration_s(timeout),
         failure_mode="Admit" if spec.get("failureMode") == "Admit" else "Reject",
-        # What a later version may add is no permission
+        # A value that a later version may add suspends too: it is no permission
         is_suspended=spec.get("suspend", "Never") != "Never",
     )
 

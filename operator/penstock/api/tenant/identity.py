@@ -113,7 +113,7 @@ def _only_with(member: str, attribute: str, identity_type: str) -> Rule:
 
 
 class Identity(Model):
-    """What a client proves to belong to the tenant."""
+    """A proof that a client belongs to the tenant."""
 
     RULES = (
         _only_with("apiKey", "api_key", "APIKey"),

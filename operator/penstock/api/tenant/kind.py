@@ -112,7 +112,7 @@ class RequestLimits(Model):
 
 
 class Concurrency(Model):
-    """How many requests the tenant may have at a time."""
+    """Bounds on the requests that the tenant has at a time."""
 
     max_running: int | None = optional(
         "Most requests that engines answer at a time, over all gateways. Default: no bound.",

@@ -5,12 +5,15 @@ Every change is a patch of single entries, so commands that run at the same time
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from penstock.api.conversion.tenants import to_tenant
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.resources import SECRETS, TENANTS
 from penstock.core.tenants.api_key import SECRET_TYPE, KeyHash, StoredKey, decode_stored_key
+from penstock.core.tenants.identity_claims import secret_holders
+from penstock.core.tenants.tenant import ApiKeys, Tenant
 from penstock.errors import AlreadyExists, KubeError, NotFound, Rejected
 
 MANAGER = "penstock-keys"
@@ -40,10 +43,13 @@ class KeyStore:
         """Name of the Secret for new keys of a tenant. wanted: the one to choose of several."""
         try:
             body = await self._kube.get(TENANTS, None, tenant)
+            identities = to_tenant(body).identities
         except NotFound as error:
             message = f"there is no Tenant {tenant}: `kubectl get tenants` shows those there are"
             raise NotFound(message) from error
-        names = _secrets(body)
+        except ValueError as error:
+            raise KubeError(str(error)) from error
+        names = [each.secret for each in identities if isinstance(each, ApiKeys)]
         if wanted is not None and wanted not in names:
             raise KubeError(
                 f"no identity of the tenant {tenant} has the Secret {wanted}: add one of type APIKey with "
@@ -147,14 +153,8 @@ class KeyStore:
     async def _holders(self) -> dict[str, str]:
         """Names of the tenants that have the Secrets of keys: of several the oldest."""
         tenants, _ = await self._kube.list(TENANTS)
-        tenants.sort(
-            key=lambda each: (each["metadata"]["creationTimestamp"], each["metadata"]["name"])
-        )
-        holders: dict[str, str] = {}
-        for body in tenants:
-            for name in _secrets(body):
-                holders.setdefault(name, body["metadata"]["name"])
-        return holders
+        holders = secret_holders(_readable(tenants))
+        return {secret: tenant.name for secret, (tenant, _) in holders.items()}
 
     async def _remove(self, secret: str, key_ids: Sequence[str]) -> None:
         patch: Object = {"data": dict.fromkeys(key_ids)}
@@ -173,10 +173,13 @@ class KeyStore:
         return bodies
 
 
-def _secrets(tenant: Object) -> list[str]:
-    """Names of the Secrets that a Tenant's identities have."""
-    identities = (tenant.get("spec") or {}).get("identities") or []
-    return [each["apiKey"]["secretName"] for each in identities if each.get("apiKey")]
+def _readable(bodies: Iterable[Object]) -> Iterator[Tenant]:
+    """The Tenants, without those that a gateway cannot read: nobody belongs to them."""
+    for body in bodies:
+        try:
+            yield to_tenant(body)
+        except ValueError:
+            continue
 
 
 def _keys(secret: Object) -> list[StoredKey]:

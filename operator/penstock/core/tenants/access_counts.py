@@ -1,4 +1,4 @@
-"""How many tenants may use a model name."""
+"""Counts the tenants that may use a model name."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class AccessCounts:
 
     def __init__(self, tenants: Iterable[Tenant]) -> None:
         self._has_tenants = False
-        # What each tenant may use in a namespace
+        # Accesses of each tenant, by namespace
         self._by_namespace: dict[str, list[list[Access]]] = {}
         for tenant in tenants:
             self._has_tenants = True

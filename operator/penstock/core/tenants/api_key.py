@@ -32,7 +32,7 @@ MAX_NAME_CHARACTERS = 100
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key as its client sends it. Its repr has no secret."""
+    """An API key. Its repr has no secret."""
 
     id: str
     secret: str
@@ -42,7 +42,7 @@ class ApiKey:
 
     @property
     def text(self) -> str:
-        """The key as it is shown once."""
+        """The key as its client sends it."""
         return f"{PREFIX}{self.id}_{self.secret}"
 
 
@@ -64,7 +64,7 @@ def make_api_key(random_bytes: bytes) -> ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyHash:
-    """What verifies a key. digest: salt, then the hash of salt and secret. expires_s: Unix time."""
+    """Verifies a key. digest: salt, then the hash of salt and secret. expires_s: Unix time."""
 
     digest: bytes
     expires_s: float = math.inf
@@ -80,7 +80,7 @@ NO_KEY = KeyHash(bytes(SALT_BYTES + hashlib.sha256().digest_size), -math.inf)
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key as a Secret has it: what verifies it, and what people know it by. Times are Unix times."""
+    """A key as a Secret has it: its hash, and what people know it by. Times are Unix times."""
 
     id: str
     hash: KeyHash
@@ -104,7 +104,7 @@ class StoredKey:
 def store_key(
     key: ApiKey, salt: bytes, name: str, created_s: float, expires_s: float = math.inf
 ) -> StoredKey:
-    """Make what is stored of a new key. salt: SALT_BYTES random bytes."""
+    """Make the entry of a new key. salt: SALT_BYTES random bytes."""
     return StoredKey(key.id, KeyHash(_digest(salt, key.secret), expires_s), name, created_s)
 
 
@@ -116,16 +116,10 @@ def decode_stored_key(key_id: str, entry: bytes) -> StoredKey:
         name, created_s = str(fields.get("name", "")), parse_timestamp(fields["created"])
         expires_s = parse_timestamp(fields["expires"]) if "expires" in fields else math.inf
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError(
-            f"the entry {key_id} is no API key: revoke it, and create another one"
-        ) from None
+        digest = b""
     if KEY_ID.fullmatch(key_id) is None or len(digest) != len(NO_KEY.digest):
         raise ValueError(f"the entry {key_id} is no API key: revoke it, and create another one")
     return StoredKey(key_id, KeyHash(digest, expires_s), name, created_s)
-
-
-def _digest(salt: bytes, secret: str) -> bytes:
-    return salt + hashlib.sha256(salt + secret.encode()).digest()
 
 
 def parse_lifetime_s(text: str) -> float:
@@ -135,3 +129,7 @@ def parse_lifetime_s(text: str) -> float:
     if seconds <= 0:
         raise ValueError(f"{text} is no lifetime: give more than zero, such as 90d or 12h")
     return seconds
+
+
+def _digest(salt: bytes, secret: str) -> bytes:
+    return salt + hashlib.sha256(salt + secret.encode()).digest()

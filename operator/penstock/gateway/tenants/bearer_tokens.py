@@ -1,10 +1,10 @@
 """Verifies bearer tokens that are no API keys, and remembers those that are good."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from penstock.clients.machine.clock import monotonic, unix_time
-from penstock.core.tenants.identity_claims import claim_holders, claim_of
+from penstock.core.tenants.identity_claims import held_identities
 from penstock.core.tenants.tenant import Identity, Jwt, ServiceAccount, Tenant
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.limits.client_network import client_network
@@ -45,15 +45,9 @@ class BearerTokens:
         self._unix_now = unix_now
         self._version = 0
 
-    def replace(self, tenants: Sequence[Tenant]) -> None:
-        """Set the Tenants, the oldest first: it has the identities that several name."""
-        holders = claim_holders(tenants)
-        identities = [
-            (tenant.name, each)
-            for tenant in tenants
-            for each in tenant.identities
-            if holders[claim_of(each)] == tenant.name
-        ]
+    def replace(self, tenants: Iterable[Tenant]) -> None:
+        """Set the Tenants. An identity that several name counts for the oldest."""
+        identities = [(tenant.name, each) for tenant, each in held_identities(tenants)]
         if identities == self._identities:
             return
         self._identities = identities
@@ -69,6 +63,8 @@ class BearerTokens:
 
     def remembered(self, token: bytes) -> ProvenIdentity | None:
         """The identity that a token has proved before; None: it has to be verified."""
+        if len(token) > MAX_TOKEN_BYTES:
+            return None
         return self._verified.get(hashlib.sha256(token).digest())
 
     async def verify(self, token: bytes, client: str) -> ProvenIdentity | TokenRefusal:

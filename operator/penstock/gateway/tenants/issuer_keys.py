@@ -31,8 +31,7 @@ class IssuerKeys:
     """The keys of one issuer.
 
     issuer: its URL, for the log. fetch: raises IssuerUnavailable. on_withdrawal: called when the issuer has
-    withdrawn a key.
-    now: the monotonic clock. It fetches from its start in a running event loop until `close`.
+    withdrawn a key. now: the monotonic clock. Needs a running event loop, and fetches until `close`.
     """
 
     def __init__(

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import jwt
+from jwt.types import Options
 
 from penstock.core.tenants.tenant import Jwt
 from penstock.gateway.tenants.claim_index import ClaimIndex
@@ -14,6 +15,8 @@ from penstock.gateway.tenants.unverified_token import UnverifiedToken
 
 # Difference between the clocks of issuer and gateway that is accepted, in seconds.
 LEEWAY_S = 30.0
+# Claims that a token needs. Its audiences are compared by ClaimIndex, as identities name different ones.
+OPTIONS: Options = {"require": ["exp", "iss"], "verify_aud": False}
 
 # Fetches the keys of an issuer. Arguments: the issuer, and the URL of its keys or empty.
 # Raises IssuerUnavailable.
@@ -97,10 +100,7 @@ def _verify(
             algorithms=key.algorithms,
             issuer=token.issuer,
             leeway=LEEWAY_S,
-            options={
-                "require": ["exp", "iss"],
-                "verify_aud": False,
-            },  # ClaimIndex compares audiences
+            options=OPTIONS,
         )
     except jwt.ExpiredSignatureError:
         return TokenRefusal.EXPIRED

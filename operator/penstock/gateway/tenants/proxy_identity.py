@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from penstock.core.routing.forwarded_client import Network, is_trusted_proxy
+from penstock.core.tenants.identity_claims import held_identities
 from penstock.core.tenants.tenant import Header, Tenant
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.tenants.proven_identity import ProvenIdentity
@@ -19,18 +20,17 @@ class ProxyIdentities:
     def __init__(self, trusted: tuple[Network, ...]) -> None:
         self._trusted = trusted
         self.headers: frozenset[bytes] = frozenset()
-        # Position of the Tenant and identity, by header and value
+        # Identities with their positions, by header and value; those of the oldest Tenant first
         self._identities: dict[bytes, dict[bytes, tuple[int, ProvenIdentity]]] = {}
 
     def replace(self, tenants: Iterable[Tenant]) -> None:
-        """Set the Tenants, the oldest first: it has the identities that several name."""
+        """Set the Tenants. An identity that several name counts for the oldest."""
         found: dict[bytes, dict[bytes, tuple[int, ProvenIdentity]]] = {}
-        for position, tenant in enumerate(tenants):
-            for identity in tenant.identities:
-                if isinstance(identity, Header):
-                    proven = position, ProvenIdentity(tenant.name, identity.name)
-                    values = found.setdefault(identity.header.encode(), {})
-                    values.setdefault(identity.value.encode(), proven)
+        for position, (tenant, identity) in enumerate(held_identities(tenants)):
+            if isinstance(identity, Header):
+                values = found.setdefault(identity.header.encode(), {})
+                proven = ProvenIdentity(tenant.name, identity.name)
+                values[identity.value.encode()] = position, proven
         self._identities = found
         self.headers = frozenset(found)
 

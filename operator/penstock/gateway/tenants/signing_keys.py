@@ -59,16 +59,11 @@ def read_keys(content: bytes) -> dict[str, SigningKey]:
 
 
 def _signing_key(entry: Mapping[str, Any]) -> SigningKey | None:
-    if (
-        not isinstance(entry.get("kid"), str)
-        or not entry["kid"]
-        or entry.get("use", "sig") != "sig"
-    ):
+    key_id, is_private = entry.get("kid"), "d" in entry
+    if not isinstance(key_id, str) or not key_id or entry.get("use", "sig") != "sig":
         return None
-    if (
-        entry.get("kty") not in ("RSA", "EC", "OKP") or "d" in entry
-    ):  # `d`: a private key, in public
-        return None
+    if entry.get("kty") not in ("RSA", "EC", "OKP") or is_private:
+        return None  # a published private key lets any reader sign
     try:
         key = PyJWK(dict(entry)).key
     except (PyJWTError, ValueError, TypeError, ArithmeticError):

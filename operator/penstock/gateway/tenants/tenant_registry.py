@@ -10,6 +10,7 @@ from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.informer import Informer
 from penstock.clients.kubernetes.resources import TENANTS
 from penstock.clients.machine.clock import monotonic
+from penstock.core.tenants.identity_claims import by_age
 from penstock.core.tenants.tenant import Tenant
 from penstock.gateway.tenants.tenant_set import TenantSet
 
@@ -79,8 +80,8 @@ class TenantRegistry:
     def update(self, informer: Informer) -> None:
         """Publish the Tenants that the informer has.
 
-        While the gateway may not list them, the last known ones stay, and likewise if the kind has gone: none
-        of both opens a gateway that had tenants.
+        While the gateway may not list them, the last known ones stay. They also stay if the kind has gone:
+        neither opens a gateway that had tenants.
         """
         had_tenants = self.current is not None and not self.current.is_open
         if informer.is_denied or (informer.is_absent and had_tenants):
@@ -109,8 +110,7 @@ class TenantRegistry:
             if old is None or old[0] is not body:
                 old = body, self._read_one(body, old and old[1])
             self._read[name] = old
-        tenants = [tenant for _, tenant in self._read.values()]
-        return sorted(tenants, key=lambda each: (each.created_s, each.name))
+        return by_age(tenant for _, tenant in self._read.values())
 
     def _read_one(self, body: Object, last: Tenant | None) -> Tenant:
         """Read an object. One that cannot be read stays as it was, and without that it may do nothing."""

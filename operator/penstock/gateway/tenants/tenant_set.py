@@ -1,9 +1,10 @@
-"""The tenants of a cluster at one moment, and the ones that own what clients prove."""
+"""The tenants of a cluster at one moment, by name and by the Secrets of their API keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.tenants.tenant import ApiKeys, Tenant
+from penstock.core.tenants.identity_claims import secret_holders
+from penstock.core.tenants.tenant import Tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +22,4 @@ class TenantSet:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {each.name: each for each in self.tenants})
-        by_secret: dict[str, tuple[Tenant, str]] = {}
-        for tenant in self.tenants:
-            for identity in tenant.identities:
-                if isinstance(identity, ApiKeys):
-                    by_secret.setdefault(identity.secret, (tenant, identity.name))
-        object.__setattr__(self, "by_secret", by_secret)
+        object.__setattr__(self, "by_secret", secret_holders(self.tenants))

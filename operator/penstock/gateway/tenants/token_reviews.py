@@ -22,7 +22,8 @@ MAX_REFUSED = 10_000
 MAX_REVIEWS, MAX_WAITING = 8, 100
 # Time limit of a review and its wait, in seconds.
 TIMEOUT_S = 5.0
-RETRY_AFTER_S = 1
+# `Retry-After` while reviews fail or too many wait, in seconds: most take some ms.
+REVIEW_RETRY_AFTER_S = 1
 
 # Sends a TokenReview, and returns it with its status. Raises from `penstock.errors`.
 Review = Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
@@ -113,6 +114,6 @@ def _unavailable() -> RequestError:
     return RequestError(
         503,
         "ServiceAccount tokens cannot be checked at present; send the request again",
-        retry_after_s=RETRY_AFTER_S,
+        retry_after_s=REVIEW_RETRY_AFTER_S,
         reason="token_review_failed",
     )
