@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.core.batches.records import MAX_FILE_BYTES
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSettings:
@@ -20,15 +22,14 @@ class BatchSettings:
     port: int = 8084
     management_port: int = 8085
 
-    # As OpenAI's bound on a file of a batch.
-    max_file_bytes: int = 200 << 20
+    max_file_bytes: int = MAX_FILE_BYTES
     # Bounds of one tenant: stored files, their total size, batches that are not deleted, and those of them
     # that run. An open file or batch takes half a kilobyte of memory.
     max_tenant_bytes: int = 10 << 30
     max_tenant_files: int = 1000
     max_tenant_batches: int = 1000
     max_running_batches: int = 50
-    # s: files are deleted after this time, and batches this long after they ended.
+    # s: files, and batches that have ended, are deleted this long after their creation.
     retention_s: int = 30 * 24 * 3600
 
     # Lines of all batches that are at the gateway at a time.

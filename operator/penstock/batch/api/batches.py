@@ -70,7 +70,7 @@ class BatchRoutes:
         if len(batches) >= settings.max_tenant_batches:
             message = (
                 f"there are {settings.max_tenant_batches} batches already: they are deleted "
-                f"{settings.retention_s // 86400} days after their end"
+                f"{settings.retention_s // 86400} days after their creation"
             )
             raise ApiError(429, message, code="too_many_batches")
 

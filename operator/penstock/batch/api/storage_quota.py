@@ -1,4 +1,4 @@
-"""What each tenant may store: files, and bytes of them, with those of uploads that are not complete."""
+"""Bounds on the files of each tenant and their bytes, with those of uploads that are not complete."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""Where files, batches and results are stored: a folder, or a bucket of S3."""
+"""Stores of files, batches and results: a folder, or a bucket of S3."""

@@ -1,4 +1,4 @@
-"""What the batch server needs of a store: whole objects by key, which are replaced at once or not at all."""
+"""Interface of the stores of the batch server: whole objects by key, which are replaced at once or not at all."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -10,7 +10,7 @@ class StoreError(Exception):
 
 
 class NotStored(StoreError):
-    """There is no object of that key."""
+    """The store has no object of this key."""
 
 
 class LeadershipLost(Exception):

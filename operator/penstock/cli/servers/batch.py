@@ -11,6 +11,7 @@ from penstock.batch.settings import BatchSettings
 from penstock.batch.store.object_store import LeadershipLost, StoreError
 from penstock.cli.options.logs import LogFormatOption, LogLevelOption
 from penstock.clients.machine.logs import configure as configure_logs
+from penstock.core.batches.records import MAX_FILE_BYTES
 from penstock.errors import CertificateError, TokenFileError
 
 app = typer.Typer(no_args_is_help=True)
@@ -54,7 +55,7 @@ def run(
         int, typer.Option(help="Port for probes and metrics.")
     ] = DEFAULT.management_port,
     max_file_bytes: Annotated[
-        int, typer.Option(min=1, help="Maximum size of a file, in bytes.")
+        int, typer.Option(min=1, max=MAX_FILE_BYTES, help="Maximum size of a file, in bytes.")
     ] = DEFAULT.max_file_bytes,
     max_tenant_bytes: Annotated[
         int, typer.Option(min=1, help="Maximum total size of a tenant's files, in bytes.")

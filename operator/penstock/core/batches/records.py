@@ -28,6 +28,8 @@ FilePurpose = Literal["batch", "batch_output"]
 # The only completion window, as in OpenAI's API.
 COMPLETION_WINDOW = "24h"
 COMPLETION_WINDOW_S = 24 * 3600
+# Largest file of a batch, as in OpenAI's API. Gateways relay no larger one.
+MAX_FILE_BYTES = 200 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class Batch:
         return replace(self, status="failed", failed_s=now_s, errors=errors)
 
     def cancel(self, now_s: int) -> "Batch":
-        """Stop the lines; the results that there are will be written."""
+        """Stop the lines, and write the results that they have."""
         return replace(self, status="cancelling", cancelling_s=now_s)
 
     def finalize(self, now_s: int, *, is_expiring: bool) -> "Batch":

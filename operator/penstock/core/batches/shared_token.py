@@ -1,4 +1,4 @@
-"""What a gateway and the batch server prove to each other, and say of tenants."""
+"""The token that gateways and the batch server share, and the header that names a tenant."""
 
 from dataclasses import dataclass
 

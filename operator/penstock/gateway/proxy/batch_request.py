@@ -6,6 +6,7 @@ from typing import Any
 
 import aiohttp
 
+from penstock.core.batches.records import MAX_FILE_BYTES
 from penstock.core.routing.origins import ANY_ORIGIN
 from penstock.gateway.admission.requesters import owner_of
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
@@ -34,9 +35,9 @@ from penstock.gateway.tenants.authorization import check_route
 NO_SERVER = (
     "this gateway has no files and batches: start it with --batch-url, the URL of a batch server"
 )
-# Bound on the body of a request, in bytes: the 200 MiB of a file, and its form. The server has bounds of its
+# Bound on the body of a request, in bytes: a file and its form. The server has bounds of its
 # own, by tenant.
-MAX_BODY_BYTES = (200 << 20) + (1 << 20)
+MAX_BODY_BYTES = MAX_FILE_BYTES + (1 << 20)
 # What these requests count for in limits that services share, in place of a service.
 SHARED_LIMIT_OWNER = "@batches/server"
 # Bytes of a response that are read at a time.
