@@ -1,4 +1,4 @@
-"""Tenants at two gateways of a real cluster: keys, limits, a batch beside requests, revocation, suspension."""
+"""Tenants at two gateways of a cluster: keys, limits, a batch beside requests, revocation, suspension."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ class Front:
         """Wait until both gateways answer with a status."""
         async with asyncio.timeout(within_s):
             for url in self.urls:
-                while (await self.complete(url, key)).status_code != wanted:
+                while (await self.complete(url, key)).status_code != wanted:  # noqa: ASYNC110 - polls a server
                     await asyncio.sleep(0.05)
 
     async def key(self, tenant: str) -> str:
@@ -94,8 +94,10 @@ def free_port() -> int:
 
 
 @pytest.fixture
-async def front(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Front]:
-    """A cluster of its own: from the first Tenant on, the gateway of the other scenarios would refuse them."""
+async def front(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Front]:
+    """A cluster of its own: with a Tenant, the gateway of the other scenarios would refuse them."""
     batch_port = free_port()
     (tmp_path / "token").write_text(TOKEN)
     with (
@@ -235,7 +237,9 @@ async def batch_runs_beside_requests(front: Front, key: str, interactive_key: st
                 batch = (await api.get(f"/batches/{batch['id']}")).json()
         assert batch["request_counts"] == {"total": NUM_LINES, "completed": NUM_LINES, "failed": 0}
         output = (await api.get(f"/files/{batch['output_file_id']}/content")).text
-        assert sorted(json.loads(line)["custom_id"] for line in output.splitlines()) == sorted(names)
+        assert sorted(json.loads(line)["custom_id"] for line in output.splitlines()) == sorted(
+            names
+        )
     assert set(statuses) == {200}, statuses
     print(f"a batch of {NUM_LINES} lines beside {statuses.total()} requests")
 

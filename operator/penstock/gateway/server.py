@@ -49,10 +49,7 @@ async def serve(settings: GatewaySettings) -> None:
     if settings.batch_token_file is not None:
         batch_token = read_token(settings.batch_token_file)
     settings = fit_connections(settings)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = _stop_at_signals()
     snapshots = SnapshotStore()
     async with (
         await connect(user_agent="penstock-gateway") as kube,
@@ -84,6 +81,14 @@ async def serve(settings: GatewaySettings) -> None:
                 follower.cancel()
             if tracer is not None:
                 await asyncio.to_thread(tracer.close)
+
+
+def _stop_at_signals() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
 
 
 def _tracer() -> "RequestTracer | None":

@@ -1,4 +1,4 @@
-"""Interface of the stores of the batch server: whole objects by key, which are replaced at once or not at all."""
+"""Interface of the batch server's stores: whole objects by key, which are replaced at once or not at all."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
