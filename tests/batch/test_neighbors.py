@@ -17,6 +17,7 @@ from tests.gateway.conftest import (  # noqa: F401 - fixtures
 )
 from tests.gateway.tenants.callers import api_key, bearer, let_in, tenant
 
+from penstock.core.batches.shared_token import SharedToken
 from penstock.core.tenants.tenant import Access
 from penstock.gateway.state.batch_server import MAX_CONNECTIONS
 
@@ -33,7 +34,7 @@ async def front(start_gateway: Any, start_server: Start) -> Any:  # noqa: F811
     front.publish()
     batch = await start_server(gateway_url=front.url)
     object.__setattr__(front.gateway.state.settings, "batch_url", batch.url)
-    front.gateway.serve_batches(TOKEN.encode())
+    front.gateway.serve_batches(SharedToken(TOKEN.encode()))
     tenants = tenant("holder", Access("default")), tenant("neighbor", Access("default"))
     let_in(front, *tenants, keys={"holder": HOLDER, "neighbor": NEIGHBOR})
     return front
