@@ -8,7 +8,7 @@ NAMESPACE_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 MAX_NAMESPACE_LENGTH = 63
 OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"
 NODE_CACHE, BATCH = "penstock-node-cache", "penstock-batch"
-KEYS_ROLE = "penstock-gateway-keys"
+KEYS_ROLE, GATEWAY_PODS_ROLE = "penstock-gateway-keys", "penstock-gateway-pods"
 LEASE_NAME, LEASE_ROLE = "penstock-operator", "penstock-operator-lease"
 OPERATOR_PORT = 8081
 # Ports of the batch server: for gateways, and for probes and metrics.

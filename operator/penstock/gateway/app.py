@@ -66,7 +66,7 @@ class Gateway:
 
     app: for clients. routes: those of app. management_app: for probes, metrics and the operator. now: the
     monotonic clock. tracer: None if traces are not exported. review: sends TokenReviews. quota_store: of
-    limits that gateways share; None: each has its part of a limit.
+    limits that gateways share; None: each has an equal part of a limit.
     """
 
     def __init__(

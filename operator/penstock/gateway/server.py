@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.clients.kubernetes.client import connect
+from penstock.clients.kubernetes.kubeconfig import current_namespace
 from penstock.clients.kubernetes.resources import TOKEN_REVIEWS
 from penstock.clients.machine.token_file import follow_token, read_token
 from penstock.errors import CertificateError
@@ -70,6 +71,7 @@ async def serve(settings: GatewaySettings) -> None:
         followers = [
             group.create_task(snapshots.follow(kube, settings.namespace, restarted)),
             group.create_task(authenticator.follow(kube, settings.keys_namespace, restarted)),
+            group.create_task(gateway.state.peers.follow(kube, current_namespace(), restarted)),
         ]
         if batch_token is not None and settings.batch_token_file is not None:
             followed = follow_token(batch_token, settings.batch_token_file)

@@ -32,7 +32,7 @@ class GatewaySettings:
     batch_token_file: Path | None = None
 
     # URL of the Redis server in which gateways share limits of tenants, without a password, and the file of
-    # that. None: each gateway has its part of a limit, and there is no ledger.
+    # that. None: each gateway has an equal part of a limit, and there is no ledger.
     quota_store: str | None = None
     quota_store_password_file: Path | None = None
     # Time for which the ledger of usage is kept.

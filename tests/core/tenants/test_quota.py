@@ -1,6 +1,7 @@
 """Leases of limits at several gateways with one store, which is counted here in a dictionary."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -106,6 +107,20 @@ def test_a_window_that_begins_without_the_store_has_a_whole_share() -> None:
     give(found.leases[0], 50, total=1000)
     assert isinstance(found.reserve("chat", ONE, 60, 4), Reservation)
     assert found.leases[0].available == 150
+
+
+def test_a_share_follows_the_number_of_gateways_and_the_limit() -> None:
+    found = quota(TOKENS)
+    assert isinstance(found.reserve("chat", ONE, 1, 1), Reservation)
+    lease = found.leases[0]
+    assert lease.available == 900, "alone it has all of the 1000"
+    found.reserve("chat", ONE, 1, 4)
+    assert lease.available == 50, "a quarter of the 1000, of which 200 are used"
+    found.reserve("chat", ONE, 1, 2)
+    assert lease.available == 200, "half of the 1000, of which 300 are used"
+    lease.limit = replace(TOKENS, limit=2000)
+    found.reserve("chat", ONE, 1, 2)
+    assert lease.available == 600, "half of the 2000, of which 400 are used"
 
 
 def test_what_was_used_without_the_store_is_added_when_it_is_back() -> None:

@@ -3,7 +3,15 @@
 They have only the verbs in use: e2e/revision_change compares these rules with the audit log.
 """
 
-from penstock.chart.names import BATCH, GATEWAY, KEYS_ROLE, LEASE_ROLE, OPERATOR, labels
+from penstock.chart.names import (
+    BATCH,
+    GATEWAY,
+    GATEWAY_PODS_ROLE,
+    KEYS_ROLE,
+    LEASE_ROLE,
+    OPERATOR,
+    labels,
+)
 from penstock.chart.tree import If, ReleaseNamespace, Text, Tree, Value
 from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.core.spec.service import GROUP, Object
@@ -93,7 +101,8 @@ LEASE_RULES: list[Object] = [
         "verbs": ["get", "create", "update"],
     }
 ]
-# Granted there too if OPERATOR_RULES are granted in another namespace: the operator reads the gateways.
+# Granted there too if the rules of both are granted in another namespace: the operator reads the gateways,
+# and gateways count each other.
 GATEWAY_PODS_RULES: list[Object] = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
 ]
@@ -132,6 +141,7 @@ def rights() -> list[Tree]:
         *_tenant_role(OPERATOR, OPERATOR_TENANT_RULES),
         *_tenant_role(GATEWAY, GATEWAY_TENANT_RULES),
         *_lease_role(),
+        *_gateway_pods_role(),
         *_keys_role(),
     ]
 
@@ -182,6 +192,14 @@ def _lease_role() -> list[Tree]:
     pods = [If("watchNamespace", rule) for rule in GATEWAY_PODS_RULES]
     subject = binding["subjects"][0] | {"name": OPERATOR}
     return [role | {"rules": [*LEASE_RULES, *pods]}, binding | {"subjects": [subject]}]
+
+
+def _gateway_pods_role() -> list[Tree]:
+    """The gateway's role to count gateways, where its other rules are granted in another namespace."""
+    namespace = ReleaseNamespace()
+    role, binding = _role_and_binding("", GATEWAY_PODS_ROLE, GATEWAY_PODS_RULES, namespace)
+    subject = binding["subjects"][0] | {"name": GATEWAY}
+    return [If("watchNamespace", each) for each in (role, binding | {"subjects": [subject]})]
 
 
 def _keys_role() -> list[Tree]:

@@ -56,7 +56,7 @@ class QuotaStore(ValuesModel):
 
     url: str = Field(default="", pattern=f"^({_STORE_URL})?$")
     """URL with a port and without a password, such as redis://quotas.databases:6379/0; rediss for TLS. Empty:
-    each gateway has its part of a limit, and there is no ledger."""
+    each gateway has an equal part of a limit, and there is no ledger."""
     password_secret_name: ObjectName = ""
     """Secret in the namespace of the installation whose key `password` has the password. Empty: none."""
 

@@ -114,8 +114,8 @@ def run(
         typer.Option(
             metavar="URL",
             help="Redis or Valkey in which gateways share limits of tenants and keep the ledger of usage, "
-            "such as redis://quotas:6379/0; rediss: by TLS. Default: each gateway has its part of a limit, "
-            "and there is no ledger.",
+            "such as redis://quotas:6379/0; rediss: by TLS. Default: each gateway has an equal part of a "
+            "limit, and there is no ledger.",
             parser=_quota_store,
         ),
     ] = DEFAULT.quota_store,

@@ -54,6 +54,9 @@ class Lease:
     rate: float = 0.0  # of use, per second
     _measured_s: float = float("-inf")
     _num_reserved: int = 0  # since then
+    # The store's count when the share began, and the share that it began with
+    _total_before: int = 0
+    _whole_share: int = 0
 
     @classmethod
     def of(cls, limit: UsageLimit, now_s: float) -> "Lease":
@@ -152,10 +155,16 @@ class Lease:
         self.total, self.counted_s = total, now_s
 
     def go_local(self, num_gateways: int) -> None:
-        """Get this gateway's share of what was left, once in each window while the store is down."""
+        """Get this gateway's share of what was left, while the store is down or there is none.
+
+        It follows the number of gateways and the limit.
+        """
         if not self.is_local:
-            self.is_local = True
-            self.share = max(0, self.limit.limit - self.total) // num_gateways
+            self.is_local, self.share = True, 0
+            self._total_before, self._whole_share = self.total, 0
+        whole = max(0, self.limit.limit - self._total_before) // num_gateways
+        self.share += whole - self._whole_share
+        self._whole_share = whole
 
     def go_shared(self) -> None:
         """Give the share up: the store is back."""

@@ -13,6 +13,7 @@ from penstock.gateway.limits.keyed_count import KeyedCount
 from penstock.gateway.limits.request_allocation import RequestLimits
 from penstock.gateway.limits.retry_budget import RetryBudget
 from penstock.gateway.mirroring.request_mirror import RequestMirror
+from penstock.gateway.quotas.peers import GatewayPeers
 from penstock.gateway.quotas.quotas import Quotas
 from penstock.gateway.quotas.store import Store
 from penstock.gateway.request_lifecycle.cancellation import CancellationScope
@@ -69,6 +70,7 @@ class GatewayState:
     mirror: RequestMirror = field(init=False)
     limits: RequestLimits = field(init=False)
     quotas: Quotas = field(init=False)
+    peers: GatewayPeers = field(default_factory=GatewayPeers)
     is_draining: bool = False
     loop_lag_s: float = 0.0  # how late the event loop is
     _scraped: Snapshot | None = None  # the snapshot at the last scrape
@@ -88,6 +90,7 @@ class GatewayState:
             self.now,
             unix_time,
             store=self.quota_store,
+            num_gateways=lambda: self.peers.count,
             retention_s=settings.usage_retention_days * 86_400,
         )
         self.mirror = RequestMirror(self.settings, self.metrics, self.now)
