@@ -24,7 +24,8 @@ async def restricted(kube: Kube, namespace: str) -> str:
 
 
 def objects(values: dict[str, Any], namespace: str) -> list[Any]:
-    values = merged(IMAGE, values)
+    # The namespace of keys does not exist here.
+    values = merged(merged(IMAGE, values), {"gateway": {"keysNamespace": namespace}})
     if values.get("watchNamespace"):
         values["watchNamespace"] = namespace
     made = install_manifests(values, namespace)
