@@ -6,6 +6,7 @@ import math
 
 import pytest
 from tests.gateway.engine_answers import DONE
+from tests.gateway.tenants.callers import api_key, bearer, let_in, tenant
 
 from penstock.clients.pods.stats_report import PATH, parse
 from penstock.core.canary.arm import NO_REQUESTS
@@ -13,9 +14,7 @@ from penstock.core.canary.bins import NUM_BINS, NUM_TPOT_BINS, tpot_bin, ttft_bi
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.pick import Side
 from penstock.core.spec.objectives import Objectives
-from penstock.core.tenants.api_key import make_api_key, store_key
-from penstock.core.tenants.tenant import Access, ApiKeys, Tenant
-from penstock.gateway.tenants.api_key_index import IndexedKey
+from penstock.core.tenants.tenant import Access
 
 CHAT = "/v1/chat/completions"
 USAGE = (
@@ -183,20 +182,9 @@ async def test_concurrency_is_the_mean_of_start_and_end(pair):
 
 def with_tenants(front, *names):
     """Let only these tenants in. Returns the headers with a key of each."""
-    tenants = [
-        Tenant(name, 1, identities=(ApiKeys("keys", name),), access=(Access("default"),))
-        for name in names
-    ]
-    keys = {name: make_api_key(name.encode().ljust(40)) for name in names}
-    authenticator = front.gateway.state.authenticator
-    authenticator.tenants.publish(tenants)
-    authenticator.keys.publish(
-        {
-            key.id: IndexedKey(store_key(key, bytes(16), name, 0.0).hash, name)
-            for name, key in keys.items()
-        }
-    )
-    return {name: {"authorization": f"Bearer {key.text}"} for name, key in keys.items()}
+    keys = {name: api_key(number) for number, name in enumerate(names)}
+    let_in(front, *(tenant(name, Access("default")) for name in names), keys=keys)
+    return {name: bearer(key) for name, key in keys.items()}
 
 
 async def stream_with(front, headers):

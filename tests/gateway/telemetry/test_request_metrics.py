@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.gateway.engine_answers import DONE
 
+from penstock.core.admission.decision import MESSAGES
 from penstock.core.routing import outliers
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.apis import errors
@@ -102,8 +103,8 @@ async def test_draining_and_connections(start_gateway):
 
 
 def test_every_reason_of_a_rejection_is_in_the_list():
-    """Reasons are codes, given reasons, or come from the status."""
-    found = {*errors.REASONS.values(), "invalid_request", adapter_selection.CODE}
+    """Reasons are codes, given reasons, or come from the status or from admission."""
+    found = {*errors.REASONS.values(), "invalid_request", adapter_selection.CODE, *MESSAGES}
     found |= {cause.value for cause in CANCELLED_RESPONSES}
     for path in Path(errors.__file__).parents[1].rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
