@@ -99,7 +99,6 @@ async def front(
 ) -> AsyncIterator[Front]:
     """A cluster of its own: with a Tenant, the gateway of the other scenarios would refuse them."""
     batch_port = free_port()
-    (tmp_path / "token").write_text(TOKEN)
     with (
         redis_process(tmp_path) as redis,
         forked_engine_command() as commands,
@@ -107,9 +106,12 @@ async def front(
     ):
         patch.setenv(COMMANDS, str(commands))
         with temporary_cluster("tenants", "agent") as cluster:
+            batch_folder = cluster.folder / "batch"  # not below /tmp, of which each pod has its own
+            batch_folder.mkdir()
+            (batch_folder / "token").write_text(TOKEN)
             arguments = [
                 f"--batch-url=http://127.0.0.1:{batch_port}",
-                f"--batch-token-file={tmp_path / 'token'}",
+                f"--batch-token-file={batch_folder / 'token'}",
             ]
             gateway = {"quotaStore": {"url": redis.url}, "extraArgs": arguments}
             await install(cluster, say=lambda _: None, values={"gateway": gateway})
@@ -121,7 +123,7 @@ async def front(
                 stage.mount_models(models)
                 with (
                     two_gateways(stage) as urls,
-                    batch_server(tmp_path, batch_port, cluster.gateway_url),
+                    batch_server(batch_folder, batch_port, cluster.gateway_url),
                 ):
                     yield Front(stage, urls, client)
                 await stage.close()

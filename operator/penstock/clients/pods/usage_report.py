@@ -35,8 +35,8 @@ class UsageReport:
 
 
 def encode(rows: Sequence[UsageRow]) -> bytes:
-    """Encode a report as JSON, on one line."""
-    return json.dumps({"rows": [asdict(row) for row in rows]}).encode()
+    """Encode a report as JSON, on one line that ends: a reader takes another for cut off."""
+    return json.dumps({"rows": [asdict(row) for row in rows]}).encode() + b"\n"
 
 
 def parse(text: bytes) -> Sequence[UsageRow]:
