@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 from tests.support.cluster.audit import (
@@ -32,7 +33,8 @@ from penstock.clients.machine.clock import monotonic
 from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL, Object
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
-from penstock.demo.stage import Stage
+from penstock.demo.stage import Stage, poll_until
+from penstock.gateway.settings import GatewaySettings
 from penstock.local.cluster import Cluster
 from penstock.local.kubelet.images import IMAGE
 
@@ -71,6 +73,33 @@ def history(penstock_cluster: Cluster, models: Path) -> History:
 
 # The folder does not exist, so the operator writes a failed load into the status.
 ADAPTER = adapter_manifest(f"{NAME}-sql", NAME, "pvc://models/sql")
+
+
+async def let_an_account_in(stage: Stage) -> None:
+    """Let only a ServiceAccount use the gateway, and use it.
+
+    The operator writes the Tenant's status once gateways know it, and they have its token reviewed: tests
+    rights of both.
+    """
+    account = {"namespace": "default", "name": "default"}
+    identity = {"name": "pods", "type": "ServiceAccount", "serviceAccount": account}
+    stage.apply(manifest("Tenant", NAME, {"identities": [identity], "access": []}))
+    stage.kubectl("wait", "--for=condition=Ready", f"ptenant/{NAME}", "--timeout=60s")
+    token = stage.kubectl(
+        "create", "token", "default", f"--audience={GatewaySettings().service_account_audience}"
+    )
+    await wait_for_models(stage, {"Authorization": f"Bearer {token.strip()}"})
+
+
+async def wait_for_models(stage: Stage, headers: dict[str, str]) -> None:
+    """Wait until the gateway lists its models. It is closed for minutes after the last Tenant is deleted."""
+
+    async def is_open() -> bool:
+        url = f"{stage.cluster.gateway_url}/v1/models"
+        return (await client.get(url, headers=headers)).status_code == 200
+
+    async with httpx.AsyncClient() as client:
+        await poll_until(is_open, within_s=240, what="a gateway that lists its models")
 
 
 async def run_history(cluster: Cluster, models: Path) -> History:
@@ -115,12 +144,10 @@ async def run_history(cluster: Cluster, models: Path) -> History:
             await stage.wait_for_engines(NAME, 1, within_s=60)
             check_for_accelerators(stage, service["spec"]["model"])
             await wait_for_a_template(stage, service["spec"]["model"])
-            # The operator writes the tenant's status once gateways know it: tests rights of both. From now on
-            # the gateway answers nobody.
-            stage.apply(manifest("Tenant", NAME, {}))
-            stage.kubectl("wait", "--for=condition=Ready", f"ptenant/{NAME}", "--timeout=60s")
+            await let_an_account_in(stage)
         finally:
             stage.kubectl("delete", f"ptenant/{NAME}", "--ignore-not-found")
+            await wait_for_models(stage, {})
             stage.kubectl("delete", "psvc", ACCELERATED, TEMPLATED, "--ignore-not-found")
             stage.kubectl("delete", f"mroute/{NAME}-any", "--ignore-not-found")
             stage.kubectl("delete", f"lora/{NAME}-sql", "--ignore-not-found")

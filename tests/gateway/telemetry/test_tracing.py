@@ -105,6 +105,7 @@ async def test_malformed_headers_are_neither_passed_on_nor_logged(
 ):
     engine = await start_engine()
     front = await start_gateway(engine, tracer=tracer)
+    caplog.clear()
     assert await ask(front, tracer, traceparent=parent, tracestate=state) == 200
     sent = engine.requests[0].headers
     assert "tracestate" not in sent
