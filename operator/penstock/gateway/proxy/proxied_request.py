@@ -234,9 +234,11 @@ class ProxiedRequest:
 
     def close(self) -> None:
         """Free what the request holds, and report it. Call it once, at the very end."""
-        self._quota.settle(used_by(self._quota, self._record, self._attempts))
-        self._attempts.close()
-        self._allocation.release()
+        try:
+            self._quota.settle(used_by(self._quota, self._record, self._attempts))
+        finally:  # an error in the accounts must not keep a slot or a connection
+            self._attempts.close()
+            self._allocation.release()
         relay = self._attempts.relay
         is_cut = relay is not None and bool(relay.cut_cause)
         self._telemetry.close(self._client, self._record, is_cut=is_cut)
