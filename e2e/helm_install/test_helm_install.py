@@ -23,6 +23,7 @@ from penstock.chart.rendering.templates import CRD_NAMES
 from penstock.clients.kubernetes.client import connect
 from penstock.clients.kubernetes.resources import CRDS, LEASES, NAMESPACES, PODS
 from penstock.core.manifests.network import ENGINES_POLICY_NAME
+from penstock.core.tenants.api_key import KEYS_NAMESPACE
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage, poll_until
 from penstock.local.cluster import Cluster
@@ -248,9 +249,15 @@ def test_an_uninstall_leaves_crds_and_what_users_made(history: History) -> None:
     crds = {f"CustomResourceDefinition /{name}" for name in CRD_NAMES}
     assert crds <= left
     others = {name for name in left - crds if not name.startswith("APIService ")}
-    # The service, what belongs to it, and the policy of its engines.
+    # The service, what belongs to it, the policy of its engines, and the namespace of API keys with what
+    # Kubernetes makes in each.
     foreign = {name for name in others if f" default/{NAME}" not in name}
-    assert foreign == {f"NetworkPolicy default/{ENGINES_POLICY_NAME}"}
+    assert foreign == {
+        f"NetworkPolicy default/{ENGINES_POLICY_NAME}",
+        f"Namespace /{KEYS_NAMESPACE}",
+        f"ConfigMap {KEYS_NAMESPACE}/kube-root-ca.crt",
+        f"ServiceAccount {KEYS_NAMESPACE}/default",
+    }
     assert f"InferenceService default/{NAME}" in others
     finalizers = {name: history.after[name] for name in left if history.after[name]}
     assert finalizers == {}

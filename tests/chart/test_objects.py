@@ -58,7 +58,8 @@ def test_rights_have_no_wildcard_and_lists_of_secrets(values: dict[str, Any]) ->
     of_users = 2 if values.get("userRoles", {}).get("enabled", True) else 0
     # Those for Tenants, which belong to no namespace
     of_tenants = 2 if "watchNamespace" in values and "tenantRoles" not in values else 0
-    assert len(roles) == 4 + of_users + of_tenants
+    of_gateway_pods = 1 if "watchNamespace" in values else 0
+    assert len(roles) == 4 + of_users + of_tenants + of_gateway_pods
     for rule in rules:
         assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
     (keys,) = [role for role in roles for rule in role["rules"] if "secrets" in rule["resources"]]
