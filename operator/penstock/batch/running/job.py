@@ -30,7 +30,7 @@ MIN_PAUSE_S, MAX_PAUSE_S = 2.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What all batches share. now: Unix time."""
+    """State that all batches share. now: Unix time."""
 
     catalog: Catalog
     client: LineClient

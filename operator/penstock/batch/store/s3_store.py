@@ -187,7 +187,7 @@ class _Lease:
 
 
 def _version(stored: Any) -> dict[str, str]:
-    """What identifies the version of an object in a condition. Buckets without versions have etags alone."""
+    """The version of an object, for a condition. Buckets without versions have etags alone."""
     return {name: stored[name] for name in ("e_tag", "version") if stored.get(name) is not None}
 
 

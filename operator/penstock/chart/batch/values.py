@@ -32,7 +32,7 @@ class Bucket(ValuesModel):
 
 
 class Storage(ValuesModel):
-    """Where files and results are stored."""
+    """The store of files and results."""
 
     claim: Claim = Claim()
     s3: Bucket = Bucket()

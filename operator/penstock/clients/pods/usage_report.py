@@ -15,7 +15,7 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """What a tenant has used of a service in a day of UTC."""
+    """A tenant's usage of a service in a day of UTC."""
 
     day_s: int  # its beginning, since the epoch
     tenant: str

@@ -1,4 +1,4 @@
-"""How much of an engine the requests of a class may use, in one search for the next."""
+"""The part of an engine that the requests of a class may use, in one search for the next."""
 
 import math
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from penstock.core.tenants.tenant import BATCH_PRIORITY
 
 
 class ClassRoom:
-    """How much of an engine the requests of a class may use, in one search.
+    """The part of an engine that the requests of a class may use, in one search.
 
     is_late: it is for those that cannot be in time any more. yields: a higher class is active.
     """

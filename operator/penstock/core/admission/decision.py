@@ -1,4 +1,4 @@
-"""What admission control decides about a request."""
+"""Decisions of admission control about a request."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -102,7 +102,7 @@ class FairShares:
         return self._shares[tenant].weight / self._weight
 
     def num_waiting_of(self, tenant: str) -> int:
-        """How many requests of a tenant wait."""
+        """The number of a tenant's requests that wait."""
         share = self._shares.get(tenant)
         return 0 if share is None else len(share.waiting)
 

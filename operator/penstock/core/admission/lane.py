@@ -19,7 +19,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a search for the next request looks at.
+    """Inputs of a search for the next request.
 
     is_late: the requests that cannot be in time any more, or the others. latest_s: the time that a deadline
     may not be before, without the prefill; None: no request is late. serials: orders the late ones.

@@ -41,7 +41,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a request may use of an engine.
+    """The part of an engine that a request may use.
 
     ttft_s: predicted time to its first token. tenant_ttft_s: time of its tenant's prompts alone, above which
     yield_s holds instead; None: the tenant has the engines alone.

@@ -1,4 +1,4 @@
-"""How many lines of a batch run at a time: additive increase, multiplicative decrease.
+"""Number of lines that run at a time: additive increase, multiplicative decrease.
 
 Lines are of the lowest class, so they wait or are refused where interactive requests need the engines. The
 window grows by one line per window of answers, and halves when one is refused, as TCP's does.

@@ -27,7 +27,7 @@ COUNT_AGE_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a gateway wants of a limit.
+    """Amounts that a gateway wants of a limit.
 
     least: of one request that waits; less is of no use. waiting: of all that wait. wanted: with what the next
     requests will need; only a part of what is left is given for those.
@@ -65,12 +65,12 @@ class Lease:
 
     @property
     def available(self) -> int:
-        """What requests may still use here."""
+        """The amount that requests may still use here."""
         return self.granted + self.share - self.used
 
     @property
     def remaining(self) -> int:
-        """What is left of the limit, as far as this gateway knows."""
+        """The rest of the limit, as far as this gateway knows."""
         elsewhere = 0 if self.is_local else self.limit.limit - self.total
         return max(0, min(self.limit.limit, elsewhere + self.available))
 
@@ -96,7 +96,7 @@ class Lease:
             self.used += difference
 
     def is_exhausted(self, amount: int, now_s: float) -> bool:
-        """Whether the store's last count shows that there is too little left. Not after COUNT_AGE_S."""
+        """Whether a count of the store, not older than COUNT_AGE_S, shows that too little is left."""
         is_fresh = now_s < self.counted_s + COUNT_AGE_S
         return is_fresh and amount > self.available + self.limit.limit - self.total
 

@@ -44,7 +44,7 @@ def window_at(unit: WindowUnit, now_s: float) -> Window:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What requests use of the limited resources. cached_tokens: part of the prompt's."""
+    """Amounts of the limited resources that requests use. cached_tokens: part of the prompt's."""
 
     requests: int = 0
     prompt_tokens: int = 0

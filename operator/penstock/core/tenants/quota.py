@@ -38,7 +38,7 @@ class Incomplete:
 
 
 class Reservation:
-    """What a request has reserved, until `settle`. usage: the estimate."""
+    """Amounts that a request has reserved, until `settle`. usage: the estimate."""
 
     __slots__ = ("_parts", "usage")
 

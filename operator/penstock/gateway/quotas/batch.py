@@ -1,4 +1,4 @@
-"""What a gateway asks of the shared store in one call, and the reply."""
+"""A call of the shared store, and its reply."""
 
 import json
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Increments:
 
 @dataclass(slots=True)
 class Batch:
-    """One call. takes, slots: what the gateway wants, each with its tenant. leaves: whether it ends."""
+    """A call of the store. takes, slots: wanted amounts, each with its tenant. leaves: whether it ends."""
 
     increments: Increments
     takes: list[tuple[str, Lease, Window, Demand]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What is measured of quotas (`telemetry/tenant_metrics.py`)."""
+"""Interface of the metrics of quotas (`telemetry/tenant_metrics.py`)."""
 
 from typing import Protocol
 

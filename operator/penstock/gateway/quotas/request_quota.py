@@ -1,4 +1,4 @@
-"""What one request holds of its tenant's limits, from its admission to its end."""
+"""A request's part of its tenant's limits, from its admission to its end."""
 
 from penstock.core.tenants.limits import BUDGET_UNITS, Usage
 from penstock.core.tenants.quota import Reservation, Shortage, TooLarge
@@ -80,7 +80,7 @@ class RequestQuota:
 
     @property
     def reserved(self) -> Usage | None:
-        """What it has reserved; None: nothing, or it is settled."""
+        """Its reservation; None: there is none, or it is settled."""
         return None if self._reservation is None else self._reservation.usage
 
     def settle(self, used: Usage | None) -> None:

@@ -1,4 +1,4 @@
-"""What gateways use of the shared store."""
+"""Interface of the store that gateways share."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

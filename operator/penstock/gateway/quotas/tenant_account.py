@@ -1,4 +1,4 @@
-"""What a gateway holds of the limits of each tenant."""
+"""A gateway's parts of the limits of each tenant."""
 
 from collections.abc import Iterator, Set
 from dataclasses import dataclass

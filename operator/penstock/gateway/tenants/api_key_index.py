@@ -21,7 +21,7 @@ CHECK_INTERVAL_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class IndexedKey(KeyHash):
-    """What verifies a key. secret: name of the Secret that has it."""
+    """The hash of a key, and where it is from. secret: name of the Secret that has it."""
 
     secret: str = ""
 
