@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from penstock.clients.metrics.metric_set import MetricSet
-from penstock.observability.metrics import gateway, operator, operator_adapters
+from penstock.observability.metrics import (
+    gateway,
+    gateway_tenants,
+    operator,
+    operator_adapters,
+)
 from penstock.observability.metrics.fetches import ADAPTER_FETCHES, MODEL_FETCHES
 from penstock.observability.metrics.operator_labels import LOOP
 
@@ -18,7 +23,11 @@ SUFFIXES = {
 }
 # Code that sets the metrics of each list.
 SOURCES = {
-    gateway: ["gateway/telemetry/adapter_metrics.py", "gateway/telemetry/metrics.py"],
+    gateway: [
+        "gateway/telemetry/adapter_metrics.py",
+        "gateway/telemetry/metrics.py",
+        "gateway/telemetry/tenant_metrics.py",
+    ],
     operator: [
         "controller/adapters/metrics.py",
         "controller/process/metrics.py",
@@ -26,7 +35,9 @@ SOURCES = {
         "observability/service_samples.py",
     ],
 }
-MODULES = {gateway: [gateway], operator: [operator, operator_adapters]}
+MODULES = {gateway: [gateway, gateway_tenants], operator: [operator, operator_adapters]}
+# Names by which that code imports the modules of a list.
+LIST_NAMES = ("specs", "gateway", "gateway_tenants")
 # Methods that report a loop's errors. Their first argument is the loop's name.
 ERROR_METHODS = ("isolate_errors", "isolate_pass", "report")
 LISTS = pytest.mark.parametrize("listed", list(SOURCES), ids=["gateway", "operator"])
@@ -70,7 +81,7 @@ def test_each_metric_is_set_somewhere(listed):
     for source in SOURCES[listed]:
         for node in ast.walk(ast.parse((PACKAGE / source).read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                used.add(node.attr) if node.value.id == "specs" else None
+                used.add(node.attr) if node.value.id in LIST_NAMES else None
     assert constants(listed).keys() <= used
 
 
