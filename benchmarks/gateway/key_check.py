@@ -119,7 +119,7 @@ async def times_us(
 
 
 def difference(medians: dict[str, float]) -> float:
-    """By how much the medians of wrong secrets differ, as a share of the smallest."""
+    """Largest difference of the medians of wrong secrets, as a share of the smallest."""
     wrong = [each for kind, each in medians.items() if kind.startswith("wrong")]
     return max(wrong) / min(wrong) - 1
 

@@ -28,7 +28,7 @@ LEAST_RATE, MOST_RATE = 4, 64
 
 
 class Outcome:
-    """What a tenant got: requests that arrived and that were in time, and tokens of those that ended."""
+    """Outcome of a tenant: requests that arrived and that were in time, and tokens of those that ended."""
 
     def __init__(self) -> None:
         self.arrived = self.in_time = self.tokens = 0

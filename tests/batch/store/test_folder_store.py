@@ -1,4 +1,4 @@
-"""What only a folder has: parts of uploads, and a lock that ends with its process."""
+"""The folder store alone has parts of uploads, and a lock that ends with its process."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What every store promises: whole objects, ranges, and one leader."""
+"""Promises of every store: whole objects, ranges, and one leader."""
 
 import asyncio
 from collections.abc import AsyncIterator

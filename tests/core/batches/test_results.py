@@ -1,4 +1,4 @@
-"""What answers mean for a line, and the lines of result files."""
+"""Results of lines by their answers, and the lines of result files."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What tenants may use."""
+"""Access of tenants to models and routes."""
 
 import pytest
 

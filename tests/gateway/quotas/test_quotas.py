@@ -221,7 +221,7 @@ async def test_without_a_store_a_gateway_has_its_share() -> None:
 
 
 async def test_calls_end_though_a_cancellation_is_lost() -> None:
-    """As with a command of Redis's client that has been sent when the cancellation comes."""
+    """A command of Redis's client that has been sent already can lose a cancellation."""
 
     class Careless:
         async def read(self, keys: Sequence[str]) -> list[Mapping[str, int]]:

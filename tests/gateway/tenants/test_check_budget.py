@@ -1,4 +1,4 @@
-"""How many checks of invalid tokens a client network may cause."""
+"""Budget of a client network for checks of invalid tokens."""
 
 from penstock.gateway.tenants.check_budget import BURST, MAX_NETWORKS, PER_SECOND, CheckBudget
 

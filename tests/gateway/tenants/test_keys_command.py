@@ -1,4 +1,4 @@
-"""What `penstock keys` says of a wrong id, without a secret in it."""
+"""Errors of `penstock keys` about a wrong id repeat no secret."""
 
 import pytest
 from tests.gateway.tenants.callers import api_key

@@ -103,7 +103,7 @@ class S3Store:
             with _store_errors():
                 await writer.write(chunk)
             num_bytes += len(chunk)
-        # Without this the parts are no object. A lifecycle rule of the bucket deletes them.
+        # `close` makes an object of the parts. A lifecycle rule of the bucket deletes parts that stay behind.
         with _store_errors():
             await writer.close()
         return num_bytes

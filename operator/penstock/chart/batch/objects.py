@@ -52,7 +52,7 @@ def _deployment() -> Tree:
             "automountServiceAccountToken": False,
             "securityContext": restricted.POD | group,
         },
-        # Of two pods one would wait for the other to end, and a volume may be at one node alone.
+        # One pod leads, and a volume may be at one node alone: the old pod ends before the new one starts.
         spec={"replicas": Value("batch.replicas"), "strategy": {"type": "Recreate"}},
         volumes=[batch_token.volume(), If(_TLS_SECRET, _ca_volume()), If(_BUCKET, ABSENT, _store_volume())],
         mounts=[
@@ -95,7 +95,7 @@ def _container() -> Object:
             "batch.storage.s3.secretName",
             [{"secretRef": {"name": Value("batch.storage.s3.secretName")}}],
         ),
-        # It is ready when it leads, for which it may have to wait, and to read all records of its store.
+        # The probe asks for health: a pod is ready only once it leads and has read all records of its store.
         "startupProbe": {
             "httpGet": probe, "periodSeconds": 2, "timeoutSeconds": 5, "failureThreshold": 60,
         },

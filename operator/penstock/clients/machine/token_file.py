@@ -9,7 +9,8 @@ from penstock.errors import TokenFileError
 
 logger = logging.getLogger(__name__)
 
-# s: between two looks at the file. The kubelet takes up to two minutes to renew the volume of a Secret.
+# Interval between two checks of the file, in seconds. The kubelet takes up to two minutes to renew the volume
+# of a Secret.
 CHECK_INTERVAL_S = 5.0
 
 

@@ -25,7 +25,7 @@ from penstock.core.admission.deadline_queue import is_in_time
 from penstock.core.admission.decision import Admit, Reject, RejectReason, Wait
 from penstock.core.admission.engine_load import EngineLoad, Waiting
 from penstock.core.admission.fair_shares import ACTIVE_S
-from penstock.core.admission.lane import Search
+from penstock.core.admission.lane import LaneSearch
 from penstock.core.admission.priority_class import PriorityClass
 from penstock.core.admission.requester import Requester
 from penstock.core.admission.room import MARGIN
@@ -116,7 +116,7 @@ class Admission:
             yields = each.priority < highest
             for is_late in (False, True):
                 rule = ClassRoom(self.spec, each, now, is_late=is_late, yields=yields)
-                search = Search(is_late, rule.latest_deadline_s, self._serials)
+                search = LaneSearch(is_late, rule.latest_deadline_s, self._serials)
                 if admitted := each.first(search, usable, kept, rule.find_fit):
                     each.shares.charge(admitted.waiting)
                     self.remove(admitted.waiting.request_id)

@@ -42,10 +42,10 @@ class EngineLoad:
     pod: str
     kv_capacity_tokens: int
     throughput: PrefillThroughput = field(default_factory=PrefillThroughput)
-    # Of prompts without a first token, less the expected prefix-cache hits; and the parts of tenants
+    # Tokens of prompts without a first token, less the expected prefix-cache hits; in all and by tenant
     prefill_tokens: float = 0.0
     prefill_by_tenant: dict[str, float] = field(default_factory=dict)
-    # Of prompts and half of their expected outputs, as requests in flight are halfway on average
+    # Tokens of prompts and half of their expected outputs: requests in flight are halfway on average
     kv_tokens: float = 0.0
     num_batch: int = 0  # requests of batches among those in flight
 

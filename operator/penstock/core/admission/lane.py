@@ -18,7 +18,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class LaneSearch:
     """Inputs of a search for the next request.
 
     is_late: the requests that cannot be in time any more, or the others. latest_s: the time that a deadline
@@ -69,7 +69,7 @@ class Lane:
         if not queue.num_waiting:
             del self._queues[tenant]
 
-    def first(self, search: Search, engines: Sequence[EngineLoad]) -> Head | None:
+    def first(self, search: LaneSearch, engines: Sequence[EngineLoad]) -> Head | None:
         """The first request of the first tenant that has one. engines: that may take it."""
         turns = self._turns(search)
         while first := turns.first():
@@ -83,11 +83,11 @@ class Lane:
             turns.remove_first()
         return None
 
-    def pass_first(self, search: Search) -> None:
+    def pass_first(self, search: LaneSearch) -> None:
         """Leave the first tenant out of the search until `restore`."""
         self._turns(search).pass_first()
 
-    def restore(self, search: Search) -> None:
+    def restore(self, search: LaneSearch) -> None:
         """End a search."""
         self._turns(search).restore()
 
@@ -98,11 +98,11 @@ class Lane:
                 queue.requeue_late(serials)
                 self._able.add(tenant)
 
-    def _turns(self, search: Search) -> Turns:
+    def _turns(self, search: LaneSearch) -> Turns:
         return self._late if search.is_late else self._able
 
     def _move_late(
-        self, tenant: str, queue: DeadlineQueue, search: Search, engines: Sequence[EngineLoad]
+        self, tenant: str, queue: DeadlineQueue, search: LaneSearch, engines: Sequence[EngineLoad]
     ) -> None:
         if search.latest_s is None or not engines:
             return

@@ -6,11 +6,11 @@ from heapq import heappop, heappush
 from penstock.core.admission.decision import Admit
 from penstock.core.admission.engine_load import EngineLoad, Waiting
 from penstock.core.admission.fair_shares import FairShares
-from penstock.core.admission.lane import Lane, Search
+from penstock.core.admission.lane import Lane, LaneSearch
 from penstock.core.admission.room import Fit
 
-# How many tenants beyond their share a search passes, which bounds its work: with more of them, hardly any
-# other tenant is below its share.
+# Number of tenants beyond their share that a search passes. It bounds the work of the search: with more of
+# them, hardly any other tenant is below its share.
 MAX_PASSED = 16
 
 # Engines by adapter that may take requests for it.
@@ -63,7 +63,7 @@ class PriorityClass:
         self.shares.check()
 
     def first(
-        self, search: Search, usable: Usable, kept: set[str], find_fit: FindFit
+        self, search: LaneSearch, usable: Usable, kept: set[str], find_fit: FindFit
     ) -> Admit | None:
         """Find the first request that fits an engine, over all lanes.
 
@@ -78,7 +78,7 @@ class PriorityClass:
                 lane.restore(search)
 
     def _first(
-        self, search: Search, usable: Usable, kept: set[str], find_fit: FindFit
+        self, search: LaneSearch, usable: Usable, kept: set[str], find_fit: FindFit
     ) -> Admit | None:
         heads: list[tuple[tuple[float, ...], str, Waiting]] = []  # heap
 

@@ -71,9 +71,9 @@ class Batch:
     results_retention_s: int  # after which the files of results are deleted
     status: BatchStatus = "validating"
     metadata: Mapping[str, str] = field(default_factory=dict)
-    model: str | None = None  # None: not known yet, or lines name several
+    model: str | None = None  # the one that all lines name; None: not known yet
     num_lines: int = 0
-    # Of the results that are written; a running batch counts its own.
+    # Lines whose results are written. A running batch counts its own.
     num_completed: int = 0
     num_failed: int = 0
     has_output_file: bool = False

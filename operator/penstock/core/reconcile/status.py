@@ -179,6 +179,6 @@ def as_objects(
         c.as_object() | {"lastTransitionTime": transition_time(c), "observedGeneration": generation}
         for c in conditions
     ]
-    # While the tenants are unknown, as after a start of the operator, the condition about them stays.
+    # The condition about tenants stays while they are unknown, as after a start of the operator.
     ours = {*TYPES} - {ACCESS_CONTROLLED} | {c.type for c in conditions}
     return own + [condition for name, condition in known.items() if name not in ours]

@@ -11,7 +11,7 @@ MAX_FAIR_SHARE_WEIGHT = 1000
 
 LimitedResource = Literal["Requests", "PromptTokens", "OutputTokens", "Tokens"]
 WindowUnit = Literal["Second", "Minute", "Hour", "Day", "Month"]
-# What a tenant may do beyond its gateway's local share of a limit while the shared store is down.
+# Answer to requests beyond a gateway's local share of a limit while gateways cannot share their counts.
 FailureMode = Literal["Reject", "Admit"]
 
 

@@ -1,1 +1,1 @@
-"""Who sends a request: its tenant, and how the client proved to belong to it."""
+"""Callers of requests: their tenants, and how clients prove to belong to them."""

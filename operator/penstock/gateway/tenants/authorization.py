@@ -1,4 +1,4 @@
-"""What the caller of a request may use. A model that it may not use does not exist for it."""
+"""Rights of the caller of a request. A model that it may not use does not exist for it."""
 
 from dataclasses import dataclass
 

@@ -7,7 +7,7 @@ from penstock.core.tenants.tenant import BATCH_PRIORITY, Tenant
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request.
+    """Caller of a request.
 
     tenant: None while the gateway is open, as the cluster has no Tenant. identity: name of the tenant's
     identity that the client proved. key: id of the API key that it sent; empty if it proved another identity.

@@ -13,7 +13,7 @@ MAX_TOKEN_BYTES = 8 << 10
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedToken:
-    """What a token says of itself. Fields that are absent or no strings are empty.
+    """Claims and header of a token that is not verified yet. Fields that are absent or no strings are empty.
 
     key_id, issuer, subject: its `kid`, `iss` and `sub`. audiences: its `aud`. text: the whole token.
     """
