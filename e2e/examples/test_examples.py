@@ -37,6 +37,7 @@ NOT_RUN = {
     "argo-cd-health.yaml": "configures Argo CD; tests/controller/services runs its health check",
     "kustomize/kustomization.yaml": "installs Penstock; tests/chart/rendering builds it",
     "prometheus.yaml": "configures Prometheus; tests/prometheus runs one with it",
+    "tenant.yaml": "closes the gateway to callers without a key; tests/api/tenant checks it",
     "tensor-parallel.yaml": "needs four GPUs and a PriorityClass",
     "vllm.yaml": "needs a GPU and the image of vLLM",
 }

@@ -24,6 +24,7 @@ CONDITIONS = {
     "Reconciling": ("False", "Settled"),
     "Stalled": ("False", "NotStalled"),
     "Ready": ("True", "Ready"),
+    "AccessControlled": ("False", "NoTenants"),
 }
 
 pytestmark = pytest.mark.cluster

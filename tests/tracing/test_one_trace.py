@@ -16,6 +16,7 @@ from penstock_engine.contract.wire import REQUEST_ID_HEADER
 
 NUM_REQUESTS = 10
 REQUEST_ID = f"request-{NUM_REQUESTS - 1}"
+ACCESS_LOG = "penstock.gateway.telemetry.access_log"
 GATEWAY_PHASES = ["receive", "route", "wait", "connect", "first_byte", "stream"]
 ENGINE_PHASES = ["prepare", "queue", "prefill", "decode"]
 
@@ -28,7 +29,7 @@ async def test_a_streamed_request_is_one_trace(
     caplog: pytest.LogCaptureFixture,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    caplog.set_level(logging.INFO, "penstock.gateway.telemetry.access_log")
+    caplog.set_level(logging.INFO, ACCESS_LOG)
     client, process = launch("--otlp-traces-endpoint", span_sink.url)
     engine = Engine("engine-0", "r1", answer, port=client.base_url.port)
     tracer = RequestTracer()
@@ -53,7 +54,8 @@ async def test_a_streamed_request_is_one_trace(
     }  # fmt: skip
     check_nesting(span_sink, request, by_name)
     # The id of the request leads from the gateway's line to the engine's, and to the trace.
-    (access,) = [r.fields for r in caplog.records if r.fields["request_id"] == REQUEST_ID]
+    lines = [r.fields for r in caplog.records if r.name == ACCESS_LOG]
+    (access,) = [each for each in lines if each["request_id"] == REQUEST_ID]
     engine_logs = tmp_path_factory.getbasetemp().glob("engine*/log")
     log = max(engine_logs, key=lambda path: path.stat().st_mtime)
     lines = [json.loads(each) for each in log.read_text().splitlines()]
