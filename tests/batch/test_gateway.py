@@ -22,14 +22,9 @@ from tests.batch.conftest import (
     until_status,
     upload,
 )
-from tests.gateway.conftest import (  # noqa: F401 - fixtures
-    Engine,
-    Request,
-    quick_servers,
-    service,
-    start_engine,
-    start_gateway,
-)
+from tests.gateway.support.engine_stub import Engine, Request
+from tests.gateway.support.fixtures import quick_servers, start_engine, start_gateway  # noqa: F401
+from tests.gateway.support.services import service
 
 from penstock.clients.machine.token_file import follow_token, read_token
 from penstock.core.batches.shared_token import TENANT_HEADER, SharedToken

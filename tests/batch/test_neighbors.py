@@ -10,11 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.batch.conftest import TOKEN, Start
-from tests.gateway.conftest import (  # noqa: F401 - fixtures
-    quick_servers,
-    start_gateway,
-    until,
-)
+from tests.gateway.support.fixtures import quick_servers, start_gateway  # noqa: F401
+from tests.gateway.support.front import until
 from tests.gateway.tenants.callers import api_key, bearer, let_in, tenant
 
 from penstock.core.batches.shared_token import SharedToken

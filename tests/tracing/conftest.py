@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.engine_server import launched_engine
-from tests.gateway import conftest as gateway_fixtures
+from tests.gateway.support import fixtures as gateway_fixtures
 from tests.support.span_sink import SpanSink, running_span_sink
 
 model_dir = launched_engine.model_dir

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import Engine, answer, service
+from tests.gateway.support.engine_stub import Engine, answer
+from tests.gateway.support.services import service
 from tests.support.span_sink import SpanSink, attributes, contains, duration_s
 
 from penstock.gateway.telemetry.tracing import RequestTracer

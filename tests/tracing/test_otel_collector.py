@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import Engine, answer, service
+from tests.gateway.support.engine_stub import Engine, answer
+from tests.gateway.support.services import service
 from tests.support.tools.otel_collector import ensure_otel_collector
 from tests.tracing.otel_collector import WrittenSpan, running_otel_collector
 

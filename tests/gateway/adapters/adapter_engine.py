@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from tests.gateway.conftest import answer
+from tests.gateway.support.engine_stub import answer
 from tests.support.gateway_snapshots import build
 
 BASE = "chat"

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import Engine, Front, Request, until
+from tests.gateway.support.engine_stub import Engine, Request
+from tests.gateway.support.front import Front, until
 
 from penstock.core.tenants.limits import Usage
 from penstock.core.tenants.quota import TenantQuota

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import Engine, Front
+from tests.gateway.support.engine_stub import Engine
+from tests.gateway.support.front import Front
 from tests.support.tools.redis_process import RedisProcess, redis_process
 
 from penstock.cli.usage.report import UsageSum, sum_usage

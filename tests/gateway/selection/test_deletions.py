@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.gateway.adapters.adapter_engine import adapter
 from tests.gateway.adapters.test_routes import route
-from tests.gateway.conftest import service
+from tests.gateway.support.services import service
 from tests.support.gateway_snapshots import build
 
 from penstock.gateway.snapshots.snapshot import Snapshot

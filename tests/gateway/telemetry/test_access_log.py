@@ -4,8 +4,8 @@ import json
 import logging
 
 import pytest
-from tests.gateway.conftest import Request, answer
 from tests.gateway.engine_answers import DONE
+from tests.gateway.support.engine_stub import Request, answer
 
 from penstock.gateway.request_lifecycle.timeline import RequestPhase, Timeline, seconds_by_phase
 from penstock.observability import logs

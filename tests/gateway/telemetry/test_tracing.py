@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from tests.gateway.conftest import Request, answer
+from tests.gateway.support.engine_stub import Request, answer
 from tests.support.span_sink import attributes, contains, duration_s, running_span_sink
 
 from penstock.core.routing.route import Mirror, RouteRule

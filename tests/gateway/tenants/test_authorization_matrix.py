@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.gateway.conftest import service
+from tests.gateway.support.services import service
 from tests.gateway.tenants.callers import api_key, bearer, let_in, tenant
 
 from penstock.core.routing.apis import APIS, BATCH_ROUTES

@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.gateway.conftest import WHOLE
 from tests.gateway.engine_answers import CHUNKS, DONE, hangs
+from tests.gateway.support.engine_stub import WHOLE
 
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.gateway.snapshots.snapshot import Snapshot
