@@ -9,7 +9,7 @@ from tests.support.network_policies import Peer, allows
 
 from penstock.chart.names import BATCH, GATEWAY, OPERATOR, selector
 from penstock.chart.rendering.install import install_manifests
-from penstock.chart.rendering.resolve import MissingValue
+from penstock.chart.rendering.resolve import RefusedValue
 from penstock.chart.values.values import InvalidValues, merged
 from penstock.core.batches.shared_token import MIN_TOKEN_BYTES
 from penstock.core.manifests.restricted import broken_rules
@@ -61,7 +61,7 @@ def test_gateways_and_the_batch_server_find_each_other() -> None:
 
 
 def test_a_token_has_to_be_named() -> None:
-    with pytest.raises(MissingValue, match=r"batch\.tokenSecretName must name a Secret") as raised:
+    with pytest.raises(RefusedValue, match=r"batch\.tokenSecretName must name a Secret") as raised:
         objects({"batch": {"enabled": True}})
     assert f"{MIN_TOKEN_BYTES} bytes" in str(raised.value)
 

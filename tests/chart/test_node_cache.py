@@ -8,7 +8,7 @@ from tests.support.network_policies import Peer, allows
 
 from penstock.chart.names import NODE_CACHE, OPERATOR, selector
 from penstock.chart.rendering.install import install_manifests
-from penstock.chart.rendering.resolve import MissingValue
+from penstock.chart.rendering.resolve import RefusedValue
 from penstock.chart.values.values import merged
 from penstock.core.runtimes.paths import MODEL_CACHE_MOUNT
 from penstock_engine.contract.node_cache import SOCKET_NAME
@@ -91,7 +91,7 @@ def test_it_is_ready_once_its_socket_is_there() -> None:
 
 def test_what_it_may_fetch_has_to_be_named() -> None:
     with pytest.raises(
-        MissingValue, match=r"nodeCache\.allowedSources must name what nodes may fetch"
+        RefusedValue, match=r"nodeCache\.allowedSources must name what nodes may fetch"
     ):
         objects({"nodeCache": {"enabled": True}})
     assert objects({"nodeCache": {"allowedSources": []}})

@@ -7,7 +7,7 @@ from tests.chart.value_sets import IMAGE, VALUE_SETS
 
 from penstock.chart.names import GATEWAY, KEYS_ROLE, OPERATOR, USER_EDIT_ROLE, USER_VIEW_ROLE
 from penstock.chart.rendering.install import image_values, install_manifests
-from penstock.chart.rendering.resolve import MissingValue
+from penstock.chart.rendering.resolve import RefusedValue
 from penstock.chart.values.values import merged
 from penstock.core.observed.label_selector import selects
 
@@ -83,6 +83,11 @@ def test_objects_are_in_the_namespace_of_the_installation(values: dict[str, Any]
             assert namespace == "penstock-keys"
         else:
             assert namespace == "here"
+
+
+def test_the_keys_have_a_namespace_of_their_own() -> None:
+    with pytest.raises(RefusedValue, match=r"gateway\.keysNamespace must not be the release's"):
+        objects({"gateway": {"keysNamespace": "here"}})
 
 
 def test_an_installation_for_one_namespace_has_no_rights_in_others() -> None:
@@ -300,7 +305,7 @@ def test_parts_of_an_image_reference(reference: str, parts: tuple[str, str, str]
 
 
 def test_an_image_must_be_named() -> None:
-    with pytest.raises(MissingValue, match=r"image\.repository must be set"):
+    with pytest.raises(RefusedValue, match=r"image\.repository must be set"):
         install_manifests({})
 
 
@@ -320,7 +325,7 @@ def test_an_image_must_be_named() -> None:
 def test_peers_of_engines_that_no_label_selects_have_to_be_named(
     values: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(MissingValue) as refused:
+    with pytest.raises(RefusedValue) as refused:
         objects(values)
     assert str(refused.value).startswith(message)
     assert objects(merged(values, {"networkPolicy": {"engines": False}}))

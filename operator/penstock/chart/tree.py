@@ -60,6 +60,14 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherNamespace:
+    """The namespace at a path, which must not be the release's. message: the error if it is."""
+
+    path: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class PortOf:
     """The port of the URL or HOST:PORT at a path; without one 443 for https, and else 80."""
 

@@ -11,7 +11,7 @@ import yaml
 from penstock.chart.names import MAX_NAMESPACE_LENGTH, NAMESPACE, NAMESPACE_PATTERN
 from penstock.chart.rendering import kubernetes_yaml
 from penstock.chart.rendering.install import image_values, install_manifests
-from penstock.chart.rendering.resolve import MissingValue
+from penstock.chart.rendering.resolve import RefusedValue
 from penstock.chart.values.values import InvalidValues, merged
 
 
@@ -54,7 +54,7 @@ def command(
         given = merged(given, each)
     try:
         manifests = install_manifests(given, namespace)
-    except (InvalidValues, MissingValue) as error:
+    except (InvalidValues, RefusedValue) as error:
         raise typer.BadParameter(str(error)) from error
     typer.echo(kubernetes_yaml.dump_all(manifests), nl=False)
 

@@ -64,6 +64,11 @@ def test_both_renderers_agree(rendered: Callable[..., list[Any]], values: dict[s
             {"gateway": {"autoscaling": {"enabled": True, "minReplicas": 9}}},
             ["gateway.autoscaling: minReplicas must not be greater than maxReplicas; raise maxReplicas"],
         ),
+        (
+            {"gateway": {"keysNamespace": "default"}},
+            ["gateway.keysNamespace must not be the release's namespace, as gateways may list all Secrets in "
+             "it; choose one that has nothing else"],
+        ),
         ({"gateway": {"port": 8082}}, ["gateway: managementPort must not be port; choose another one"]),
         (
             {"gateway": {"hostNetwork": True}},

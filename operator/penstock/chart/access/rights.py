@@ -12,7 +12,7 @@ from penstock.chart.names import (
     OPERATOR,
     labels,
 )
-from penstock.chart.tree import If, ReleaseNamespace, Text, Tree, Value
+from penstock.chart.tree import If, OtherNamespace, ReleaseNamespace, Text, Tree, Value
 from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.core.spec.service import GROUP, Object
 
@@ -128,6 +128,10 @@ GATEWAY_TENANT_RULES: list[Object] = [
     # Tokens of ServiceAccounts that Tenants name.
     {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
 ]
+_KEYS_NAMESPACE_IS_TAKEN = (
+    "gateway.keysNamespace must not be the release's namespace, as gateways may list all Secrets in it; "
+    "choose one that has nothing else"
+)
 
 
 def rights() -> list[Tree]:
@@ -209,7 +213,7 @@ def _keys_role() -> list[Tree]:
     """
     name = Value("gateway.keysNamespace")
     metadata = {
-        "name": name,
+        "name": OtherNamespace(name.path, _KEYS_NAMESPACE_IS_TAKEN),
         "labels": labels(KEYS_ROLE),
         "annotations": {"helm.sh/resource-policy": "keep"},
     }

@@ -24,6 +24,7 @@ from penstock.chart.tree import (
     If,
     Json,
     Merge,
+    OtherNamespace,
     PortOf,
     ReleaseNamespace,
     Required,
@@ -159,8 +160,10 @@ def _inline(node: Tree) -> str:
             return f"{{{{ toJson {_reference(path)} }}}}"
         case Compared(path, refused, other, message):
             is_refused = f"{refused} (int {_reference(path)}) (int {_reference(other)})"
-            failure = f"{{{{ if {is_refused} }}}}{{{{ fail {json.dumps(message)} }}}}{{{{ end }}}}"
-            return f"{failure}{{{{ toJson {_reference(path)} }}}}"
+            return f"{_failure(is_refused, message)}{{{{ toJson {_reference(path)} }}}}"
+        case OtherNamespace(path, message):
+            is_refused = f"eq {_reference(path)} $.Release.Namespace"
+            return f"{_failure(is_refused, message)}{{{{ toJson {_reference(path)} }}}}"
         case PortOf(path):
             url = _reference(path)
             authority = f"(regexFind {json.dumps(AUTHORITY)} {url})"
@@ -173,6 +176,11 @@ def _inline(node: Tree) -> str:
             return f"{{{{ toJson {_expression(node)} }}}}"
         case _:
             return _scalar(node)
+
+
+def _failure(condition: str, message: str) -> str:
+    """Fails the rendering with a message if an expression is true."""
+    return f"{{{{ if {condition} }}}}{{{{ fail {json.dumps(message)} }}}}{{{{ end }}}}"
 
 
 def _scalar(value: Any) -> str:

@@ -14,7 +14,7 @@ from penstock.core.spec.service import Object
 def install_manifests(values: Mapping[str, Any], namespace: str = NAMESPACE) -> list[Object]:
     """Return the objects in the order to apply: namespace, CRDs, rights, operator and gateway.
 
-    values: those that differ from the chart's defaults. Raises InvalidValues and MissingValue.
+    values: those that differ from the chart's defaults. Raises InvalidValues and RefusedValue.
     """
     release = Release(complete(values), namespace, files())
     trees = [tree for group in templates().values() for tree in group]

@@ -27,6 +27,7 @@ from penstock.chart.tree import (
     If,
     Json,
     Merge,
+    OtherNamespace,
     PortOf,
     ReleaseNamespace,
     Required,
@@ -42,8 +43,8 @@ from penstock.core.runtimes.pod_models import as_argument
 _AUTHORITY, _PORT = re.compile(AUTHORITY), re.compile(PORT)
 
 
-class MissingValue(Exception):
-    """A value that must be set is empty; the text says which."""
+class RefusedValue(Exception):
+    """A value is empty that must be set, or another value forbids it; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Release:
 
 
 def resolve_all(trees: list[Tree], release: Release) -> list[dict[str, Any]]:
-    """Return the objects of the trees, without those that the values switch off. Raises MissingValue."""
+    """Return the objects of the trees, without those that the values switch off. Raises RefusedValue."""
     return [*_Resolver(release).items(trees)]
 
 
@@ -75,7 +76,7 @@ class _Resolver:
         for node in nodes:
             if isinstance(node, ForEach):
                 if node.required and not self._value(node.path):
-                    raise MissingValue(node.required)
+                    raise RefusedValue(node.required)
                 for each in self._value(node.path):
                     yield _Resolver(self._release, each, self._file).resolve(node.item)
             elif isinstance(node, ForEachFile):
@@ -106,14 +107,18 @@ class _Resolver:
             case Json(path, required):
                 found = self._value(path)
                 if required and not found:
-                    raise MissingValue(required)
+                    raise RefusedValue(required)
                 return json.dumps(found, separators=(",", ":"), sort_keys=True)
             case PortOf(path) | BytesOf(path) | VariableName(path) | VariableValue(path):
                 return _part(node, self._value(path))
             case Required(path, message):
                 if not (found := self._value(path)):
-                    raise MissingValue(message)
+                    raise RefusedValue(message)
                 return found
+            case OtherNamespace(path, message):
+                if (namespace := self._value(path)) == self._release.namespace:
+                    raise RefusedValue(message)
+                return namespace
             case ReleaseNamespace():
                 return self._release.namespace
             case FileName(suffix):
