@@ -9,20 +9,15 @@ from penstock.clients.kubernetes.informer import Informer, Key, key_of
 from penstock.clients.kubernetes.resources import MODEL_ROUTES
 from penstock.clients.machine.clock import unix_time
 from penstock.controller.process.failures import Failures
-from penstock.controller.process.field_managers import OPERATOR_MANAGER
-from penstock.core.formats.json_merge import if_unchanged
+from penstock.controller.watching.status_loop import StatusLoop, write_status
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.name_claims import order_of_objects
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.route_status import RouteInputs, route_status
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL
-from penstock.errors import Conflict, NotFound
 
 T = TypeVar("T")
-
-# Services and gateways are compared with the routes this often, and at once after a change of a route.
-TICK_S = 2.0
 
 
 class RouteStatuses:
@@ -57,7 +52,7 @@ class RouteStatuses:
         self._applied = applied
         self._report_change = changed
         self._failures = failures
-        self._changed = asyncio.Event()
+        self._loop = StatusLoop("routes", self.update, failures)
         self._routes = Informer(
             kube,
             MODEL_ROUTES,
@@ -70,15 +65,7 @@ class RouteStatuses:
         """Watch the routes and write their statuses, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._routes.run())
-            while True:
-                self._changed.clear()
-                with self._failures.isolate_errors("routes"):
-                    await self.update()
-                try:
-                    async with asyncio.timeout(TICK_S):
-                        await self._changed.wait()
-                except TimeoutError:
-                    continue
+            await self._loop.run()
 
     @property
     def routes(self) -> Informer | None:
@@ -112,25 +99,16 @@ class RouteStatuses:
 
     def _route_changed(self, key: Key) -> None:
         self._report_change(key, self._routes.get(key))
-        self._changed.set()
+        self._loop.wake()
 
     async def _write(self, route: Object, inputs: RouteInputs) -> None:
-        before = route.get("status", {})
-        if inputs.applied is None and "conditions" in before:
+        if inputs.applied is None and "conditions" in route.get("status", {}):
             return  # what the leader before wrote stays until the gateways have been asked
         claim = inputs.names.get(("ModelRoute", *key_of(route)))
         if claim is not None and not inputs.names.record_holder(claim):
             return  # the next pass decides, as the holder of the name is recorded only now
         after = route_status(route, inputs, timestamp(unix_time()))
-        if {name: before.get(name) for name in after} == after:
-            return
-        patch = if_unchanged(route, {"status": after})
-        try:
-            await self._kube.merge(
-                MODEL_ROUTES, *key_of(route), patch, manager=OPERATOR_MANAGER, sub="status"
-            )
-        except (NotFound, Conflict):
-            return  # its watch event starts another try
+        await write_status(self._kube, MODEL_ROUTES, route, after)
 
 
 def _by_namespace(items: Mapping[Key, T]) -> dict[str, dict[str, T]]:

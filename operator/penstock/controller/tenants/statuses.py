@@ -9,18 +9,13 @@ from penstock.clients.kubernetes.informer import Informer, Key
 from penstock.clients.kubernetes.resources import TENANTS
 from penstock.clients.machine.clock import unix_time
 from penstock.controller.process.failures import Failures
-from penstock.controller.process.field_managers import OPERATOR_MANAGER
-from penstock.core.formats.json_merge import if_unchanged
+from penstock.controller.watching.status_loop import StatusLoop, write_status
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.reconcile.tenants.tenant_status import TenantInputs, tenant_status
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.tenants.access_counts import AccessCounts
 from penstock.core.tenants.identity_claims import claim_holders
 from penstock.core.tenants.tenant import Tenant
-from penstock.errors import Conflict, NotFound
-
-# Tenants are compared with what the gateways apply this often, and at once after a change of a tenant.
-TICK_S = 2.0
 
 
 class TenantStatuses:
@@ -46,7 +41,7 @@ class TenantStatuses:
         self._services = services
         self._affected = affected
         self._failures = failures
-        self._changed = asyncio.Event()
+        self._loop = StatusLoop("tenants", self.update, failures)
         self._has_changed = True
         self._readings: dict[str, tuple[Object, Tenant | ValueError]] = {}
         # Numbers of tenants that may use the models; None until the tenants have been listed.
@@ -60,15 +55,7 @@ class TenantStatuses:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tenants.run())
             await self._tenants.synced.wait()
-            while True:
-                self._changed.clear()
-                with self._failures.isolate_errors("tenants"):
-                    await self.update()
-                try:
-                    async with asyncio.timeout(TICK_S):
-                        await self._changed.wait()
-                except TimeoutError:
-                    continue
+            await self._loop.run()
 
     async def update(self) -> None:
         """Write each status that is out of date. An error on one tenant stops no other."""
@@ -86,7 +73,7 @@ class TenantStatuses:
 
     def _tenant_changed(self, _: Key) -> None:
         self._has_changed = True
-        self._changed.set()
+        self._loop.wake()
 
     def _read_all(self) -> None:
         """Read the objects that have changed."""
@@ -105,24 +92,10 @@ class TenantStatuses:
                 self._affected(key)
 
     async def _write(self, body: Object, inputs: TenantInputs) -> None:
-        before = body.get("status", {})
-        if inputs.applied is None and "conditions" in before:
+        if inputs.applied is None and "conditions" in body.get("status", {}):
             return  # what the leader before wrote stays until the gateways have been asked
         after = tenant_status(body, inputs, timestamp(unix_time()))
-        if {name: before.get(name) for name in after} == after:
-            return
-        patch = if_unchanged(body, {"status": after})
-        try:
-            await self._kube.merge(
-                TENANTS,
-                None,
-                body["metadata"]["name"],
-                patch,
-                manager=OPERATOR_MANAGER,
-                sub="status",
-            )
-        except (NotFound, Conflict):
-            return  # its watch event starts another try
+        await write_status(self._kube, TENANTS, body, after)
 
 
 def _read(body: Object) -> Tenant | ValueError:
