@@ -105,20 +105,14 @@ class _Resolver:
             case Value(path) | Compared(path):
                 return self._value(path)
             case Json(path, required):
-                found = self._value(path)
-                if required and not found:
-                    raise RefusedValue(required)
+                found = _present(self._value(path), required) if required else self._value(path)
                 return json.dumps(found, separators=(",", ":"), sort_keys=True)
             case PortOf(path) | BytesOf(path) | VariableName(path) | VariableValue(path):
                 return _part(node, self._value(path))
             case Required(path, message):
-                if not (found := self._value(path)):
-                    raise RefusedValue(message)
-                return found
+                return _present(self._value(path), message)
             case OtherNamespace(path, message):
-                if (namespace := self._value(path)) == self._release.namespace:
-                    raise RefusedValue(message)
-                return namespace
+                return _unlike(self._release.namespace, self._value(path), message)
             case ReleaseNamespace():
                 return self._release.namespace
             case FileName(suffix):
@@ -138,6 +132,20 @@ class _Resolver:
         for name in path.split("."):
             found = found[name]
         return found
+
+
+def _present(value: Any, message: str) -> Any:
+    """A value that must not be empty. Raises RefusedValue with the message."""
+    if not value:
+        raise RefusedValue(message)
+    return value
+
+
+def _unlike(taken: str, name: str, message: str) -> str:
+    """A name that must not be one that is taken. Raises RefusedValue with the message."""
+    if name == taken:
+        raise RefusedValue(message)
+    return name
 
 
 def _part(node: PortOf | BytesOf | VariableName | VariableValue, text: str) -> int | str:
