@@ -12,7 +12,7 @@ from penstock.batch.settings import BatchSettings
 from penstock.core.batches.input_line import InputLine
 from penstock.core.batches.records import Batch
 from penstock.core.batches.results import Answer
-from penstock.core.batches.shared_token import TENANT_HEADER, SharedToken
+from penstock.core.batches.shared_token import SharedToken
 from penstock.errors import CertificateError
 from penstock_engine.contract.wire import REQUEST_ID_HEADER
 
@@ -70,11 +70,7 @@ class LineClient:
 
     async def send(self, batch: Batch, line: InputLine) -> Answer | None:
         """Send a line. Returns the answer; None if there was none or only a part of it."""
-        headers = {
-            "Authorization": self._token.authorization,
-            TENANT_HEADER: batch.tenant,
-            "Content-Type": "application/json",
-        }
+        headers = self._token.headers(batch.tenant) | {"Content-Type": "application/json"}
         url = f"{self._url}{batch.endpoint}"
         try:
             async with self._session.post(

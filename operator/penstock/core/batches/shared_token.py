@@ -20,6 +20,10 @@ class SharedToken:
         """The header of a request that proves itself by it."""
         return f"Bearer {self.value.decode()}"
 
+    def headers(self, tenant: str) -> dict[str, str]:
+        """All headers of a request on behalf of a tenant."""
+        return {"Authorization": self.authorization, TENANT_HEADER: tenant}
+
 
 def parse_token(content: bytes) -> bytes:
     """The token of a file. Raises ValueError."""

@@ -6,7 +6,7 @@ from typing import Final
 
 import aiohttp
 
-from penstock.core.batches.shared_token import TENANT_HEADER, SharedToken
+from penstock.core.batches.shared_token import SharedToken
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock_engine.http.fair_limit import FairLimit
 
@@ -56,11 +56,10 @@ class BatchServer:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
                 auto_decompress=False,
             )
-        own = {"Authorization": self._token.authorization, TENANT_HEADER: tenant}
         return await self._session.request(
             method,
             f"{self._url}{path}{query and '?'}{query}",
-            headers={**headers, **own},
+            headers={**headers, **self._token.headers(tenant)},
             data=body,
             allow_redirects=False,
         )
