@@ -101,8 +101,8 @@ class Gateway:
                     for path, methods in STORED_RESPONSE_ROUTES.items()
                 ),
                 *(
-                    Route(path, BatchRoute(self.state, path), methods=methods)
-                    for path, methods in BATCH_ROUTES.items()
+                    Route(path, BatchApplication(self.state, path), methods=route.methods)
+                    for path, route in BATCH_ROUTES.items()
                 ),
             ],
             exception_handlers={HTTPException: _http_error},
@@ -198,7 +198,7 @@ class StoredResponseRoute:
         await _run(stored, receive, response, request_id)
 
 
-class BatchRoute:
+class BatchApplication:
     """The ASGI application of a route of files or batches. route: the path with its parameter."""
 
     def __init__(self, state: GatewayState, route: str) -> None:

@@ -197,9 +197,6 @@ APIS = (
     INVOCATIONS,
 )  # fmt: skip
 
-# Paths of these routes, and of those below that tenants are allowed to use.
-API_PATHS = tuple(sorted({*(api.path for api in APIS), "/v1/batches", "/v1/files"}))
-
 # Routes about one stored response, with their methods. They go to the engine that has stored it.
 STORED_RESPONSE_ROUTES: Mapping[str, Sequence[str]] = {
     "/v1/responses/{response_id}": ("GET", "DELETE"),
@@ -207,15 +204,32 @@ STORED_RESPONSE_ROUTES: Mapping[str, Sequence[str]] = {
     "/v1/responses/{response_id}/input_items": ("GET",),
 }
 
-# Routes of files and batches, with their methods. They go to the batch server.
-BATCH_ROUTES: Mapping[str, Sequence[str]] = {
-    "/v1/files": ("GET", "POST"),
-    "/v1/files/{id}": ("GET", "DELETE"),
-    "/v1/files/{id}/content": ("GET",),
-    "/v1/batches": ("GET", "POST"),
-    "/v1/batches/{id}": ("GET",),
-    "/v1/batches/{id}/cancel": ("POST",),
+
+@dataclass(frozen=True, slots=True)
+class BatchRoute:
+    """A route that the batch server answers. api_path: the path by which tenants are allowed to use it."""
+
+    api_path: str
+    methods: Sequence[str]
+
+
+# By path with the name of its parameter.
+BATCH_ROUTES: Mapping[str, BatchRoute] = {
+    f"{api_path}{rest}": BatchRoute(api_path, methods)
+    for api_path, rest, methods in (
+        ("/v1/files", "", ("GET", "POST")),
+        ("/v1/files", "/{id}", ("GET", "DELETE")),
+        ("/v1/files", "/{id}/content", ("GET",)),
+        ("/v1/batches", "", ("GET", "POST")),
+        ("/v1/batches", "/{id}", ("GET",)),
+        ("/v1/batches", "/{id}/cancel", ("POST",)),
+    )
 }
+
+# Paths that tenants are allowed to use.
+API_PATHS = tuple(
+    sorted({*(api.path for api in APIS), *(each.api_path for each in BATCH_ROUTES.values())})
+)
 
 
 def error_form(path: str) -> ErrorForm:

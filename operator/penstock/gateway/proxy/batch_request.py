@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 
 from penstock.core.batches.records import MAX_FILE_BYTES
+from penstock.core.routing.apis import BATCH_ROUTES
 from penstock.core.routing.origins import ANY_ORIGIN
 from penstock.gateway.admission.requesters import owner_of
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
@@ -74,7 +75,7 @@ class BatchRequest:
         if server is None:
             raise RequestError(404, NO_SERVER, reason="no_route")
         headers = self._checked_headers()
-        check_route(self._caller, "/".join(self._route.split("/")[:3]))
+        check_route(self._caller, BATCH_ROUTES[self._route].api_path)
         body = RequestBody(receive, settings.request_timeout_s)
         # The tenant is known before the body, so that a slow one takes of its own share alone.
         self._allocation.hold_connection(owner_of(self._caller, SHARED_LIMIT_OWNER))
