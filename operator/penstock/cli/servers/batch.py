@@ -10,6 +10,7 @@ from penstock.batch.server import BatchSettingsError, serve
 from penstock.batch.settings import BatchSettings
 from penstock.batch.store.object_store import LeadershipLost, StoreError
 from penstock.cli.options.logs import LogFormatOption, LogLevelOption
+from penstock.cli.options.servers import BATCH_TOKEN_FILE, HostOption
 from penstock.clients.machine.logs import configure as configure_logs
 from penstock.core.batches.records import MAX_FILE_BYTES
 from penstock.errors import CertificateError, TokenFileError
@@ -29,12 +30,7 @@ def run(
     gateway_url: Annotated[
         str, typer.Option(help="URL of the gateway that gets the lines of batches.")
     ],
-    token_file: Annotated[
-        Path,
-        typer.Option(
-            help="File with the token that gateways and this server share, of 32 bytes or more."
-        ),
-    ],
+    token_file: Annotated[Path, BATCH_TOKEN_FILE],
     store: Annotated[
         str,
         typer.Option(
@@ -49,7 +45,7 @@ def run(
             "or if there is no such file: those of the system."
         ),
     ] = DEFAULT.gateway_ca_file,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = DEFAULT.host,
+    host: HostOption = DEFAULT.host,
     port: Annotated[int, typer.Option(help="Port for gateways.")] = DEFAULT.port,
     management_port: Annotated[
         int, typer.Option(help="Port for probes and metrics.")

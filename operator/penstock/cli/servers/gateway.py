@@ -8,6 +8,7 @@ import typer
 import uvicorn
 
 from penstock.cli.options.logs import LogFormatOption, LogLevelOption
+from penstock.cli.options.servers import BATCH_TOKEN_FILE, HostOption
 from penstock.clients.machine.logs import configure as configure_logs
 from penstock.core.routing.forwarded_client import Network, parse_trusted_proxy
 from penstock.errors import CertificateError, KubeError, TokenFileError
@@ -51,7 +52,7 @@ def _group() -> None:
 # that name.
 @app.command(context_settings={"auto_envvar_prefix": "PENSTOCK_GW"})
 def run(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = DEFAULT.host,
+    host: HostOption = DEFAULT.host,
     port: Annotated[int, typer.Option(help="Port for clients.")] = DEFAULT.port,
     management_port: Annotated[
         int, typer.Option(help="Port for probes, metrics and the operator's reads.")
@@ -84,10 +85,7 @@ def run(
             help="URL of the batch server. Default: the gateway has no files and batches.",
         ),
     ] = DEFAULT.batch_url,
-    batch_token_file: Annotated[
-        Path | None,
-        typer.Option(help="File with the token that the batch server and gateways share."),
-    ] = DEFAULT.batch_token_file,
+    batch_token_file: Annotated[Path | None, BATCH_TOKEN_FILE] = DEFAULT.batch_token_file,
     cors_origin: Annotated[
         list[str],
         typer.Option(
