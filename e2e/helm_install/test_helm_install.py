@@ -11,12 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from e2e.helm_install.service_proxy import reachable_service
 from e2e.nodes import temporary_cluster
 from tests.support.cluster.audit import AuditEntry, AuditLog, denied, service_account_user
 from tests.support.cluster.dedicated_pool import change_dedicated_pool
 from tests.support.cluster.helm import CHART, Release
 from tests.support.cluster.manifests import RESTRICTED, adapter_manifest
+from tests.support.cluster.service_proxy import reachable_service
 
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
 from penstock.chart.rendering.templates import CRD_NAMES

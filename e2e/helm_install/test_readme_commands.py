@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from e2e.documentation.code_blocks import read_blocks
-from e2e.helm_install.service_proxy import reachable_service
 from e2e.nodes import temporary_cluster
+from tests.support.cluster.service_proxy import reachable_service
 from tests.support.tools.chart_tools import ensure_helm
 
 from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR

@@ -15,6 +15,7 @@ from typing import Self
 from penstock.clients.kubernetes.client import Kube
 from penstock.clients.kubernetes.resources import PODS, SERVICES
 from penstock.core.observed.pods import ObservedPod
+from penstock.errors import KubeError, NotFound
 from penstock.local.cluster import Cluster
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,8 @@ async def reachable_service(
 class ServiceProxy:
     """Relays each connection to a random ready endpoint of a Service, as kube-proxy does.
 
-    A connection stays at its endpoint. The endpoints are those of 0.2 s ago.
+    A connection stays at its endpoint. The endpoints are those of 0.2 s ago; none while the Service does not
+    exist, or the API server does not answer.
     """
 
     def __init__(self, kube: Kube, namespace: str, service: str) -> None:
@@ -79,12 +81,19 @@ class ServiceProxy:
             await self._refresh()
 
     async def _refresh(self) -> None:
+        """Find the endpoints, or none."""
+        try:
+            self._endpoints = await self._find()
+        except (NotFound, KubeError):
+            self._endpoints = []
+
+    async def _find(self) -> list[tuple[str, int]]:
         """Find the endpoints as Kubernetes does: by the Service's selector. Pods that end are left out."""
         service = await self._kube.get(SERVICES, self._namespace, self._service)
         selector = ",".join(f"{key}={value}" for key, value in service["spec"]["selector"].items())
         port_name = service["spec"]["ports"][0]["targetPort"]
         pods, _ = await self._kube.list(PODS, self._namespace, labelSelector=selector)
-        self._endpoints = [
+        return [
             (pod["status"]["podIP"], port["containerPort"])
             for pod in pods
             if ObservedPod.of(pod).is_ready and "deletionTimestamp" not in pod["metadata"]
