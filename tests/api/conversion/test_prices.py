@@ -15,11 +15,10 @@ def test_prices_are_exact() -> None:
         "perMillionPromptTokens": "0.15",
         "perMillionCachedTokens": "0",
         "perMillionOutputTokens": "0.60",
-        "perGPUHour": "2.5",
     }
     PricesField.model_validate(written)
     assert to_prices({"spec": {"prices": written}}) == Prices(
-        Decimal("0.15"), Decimal(0), Decimal("0.60"), Decimal("2.5")
+        Decimal("0.15"), Decimal(0), Decimal("0.60")
     )
 
 
@@ -31,4 +30,4 @@ def test_a_service_needs_no_prices(spec: object) -> None:
 @pytest.mark.parametrize("text", ["-1", "1e3", "1,5", "", "free", "1000000000001"])
 def test_what_is_no_price_is_refused(text: str) -> None:
     with pytest.raises(ValidationError):
-        PricesField.model_validate({"perGPUHour": text})
+        PricesField.model_validate({"perMillionPromptTokens": text})

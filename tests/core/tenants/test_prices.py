@@ -15,7 +15,6 @@ USAGE = Usage(requests=9, prompt_tokens=3_000_000, output_tokens=500_000, cached
     ("prices", "cost"),
     [
         (Prices(), None),
-        (Prices(per_gpu_hour=Decimal("2.5")), None),
         (Prices(Decimal("0.2"), Decimal("0.05"), Decimal("0.6")), Decimal("0.75")),
         (Prices(Decimal("0.2"), None, Decimal("0.6")), Decimal("0.9")),
         (Prices(per_million_output_tokens=Decimal("0.6")), Decimal("0.3")),

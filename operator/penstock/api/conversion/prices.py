@@ -18,5 +18,4 @@ def to_prices(body: Mapping[str, Any]) -> Prices:
         per_million_prompt_tokens=price("perMillionPromptTokens"),
         per_million_cached_tokens=price("perMillionCachedTokens"),
         per_million_output_tokens=price("perMillionOutputTokens"),
-        per_gpu_hour=price("perGPUHour"),
     )

@@ -1,4 +1,4 @@
-"""Schema of spec.prices: what tokens and accelerators cost, for showback."""
+"""Schema of spec.prices: what tokens cost, for showback."""
 
 from typing import Annotated, Any
 
@@ -6,13 +6,12 @@ from penstock.api.schema.defaults import optional
 from penstock.api.schema.rules import Model
 from penstock.api.schema.scalars import MAX_DECIMAL_LENGTH, decimal
 
-# Above every price of a million tokens, or of an hour, in any currency.
+# Above every price of a million tokens in any currency.
 _PRICE = decimal(0, 1e12)
 
 
-def _price(description: str, alias: str | None = None) -> Any:
-    rules: Any = {} if alias is None else {"alias": alias}
-    return optional(description, max_length=MAX_DECIMAL_LENGTH, **rules)
+def _price(description: str) -> Any:
+    return optional(description, max_length=MAX_DECIMAL_LENGTH)
 
 
 class Prices(Model):
@@ -26,7 +25,4 @@ class Prices(Model):
     )
     per_million_output_tokens: Annotated[str | None, _PRICE] = _price(
         "Price of a million tokens of answers, such as '0.60'."
-    )
-    per_gpu_hour: Annotated[str | None, _PRICE] = _price(
-        "Price of an accelerator for an hour, such as '2.5'.", alias="perGPUHour"
     )

@@ -1,4 +1,4 @@
-"""Prices of a service's tokens and GPUs, in the currency of the platform."""
+"""Prices of a service's tokens, in the currency of the platform."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,4 +14,3 @@ class Prices:
     per_million_prompt_tokens: Decimal | None = None
     per_million_cached_tokens: Decimal | None = None
     per_million_output_tokens: Decimal | None = None
-    per_gpu_hour: Decimal | None = None
