@@ -16,7 +16,7 @@ ITEM = "."
 # Units of sizes, in bytes.
 BYTE_UNITS = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 # Patterns of a URL up to its path, and of a port at its end, for both renderers.
-AUTHORITY, PORT = "^(https?://)?[^/?#]*", ":[0-9]+$"
+AUTHORITY, PORT = "^([a-z]+://)?[^/?#]*", ":[0-9]+$"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ _NOTES = """\
 
 ## Values that change this
 
-The values are below `networkPolicy`.
+The values without a dot are below `networkPolicy`.
 """
 
 _STORE_PORTS = ", ".join(map(str, NetworkPolicy().store_ports))

@@ -7,6 +7,7 @@ from typing import Any
 from penstock.chart.connections.matrix import (
     DESTINATIONS,
     EGRESS_RESTRICTED,
+    OTHER_PORT,
     SOURCES,
     Connection,
     Place,
@@ -137,6 +138,13 @@ VARIANTS: Mapping[str, Variant] = {
             apiServerTo=_addresses(site.api_server),
             issuersTo=[_namespace_peer(site.namespaces["tenant"])],
         ),
+    ),
+    "quota-store": Variant(
+        "`gateway.quotaStore.url` names another host and this port",
+        opened=_from(("gateway",), ("other-port",)),
+        values=lambda _: {
+            "gateway": {"quotaStore": {"url": f"redis://store.example:{OTHER_PORT}"}}
+        },
     ),
     "engine-egress": Variant(
         "the policy below, in the namespace of a service",
