@@ -8,6 +8,7 @@ from penstock.api.schema.defaults import optional
 from penstock.api.schema.names import PART_NAME
 from penstock.api.schema.references import ObjectName
 from penstock.api.schema.rules import Model, Obeys, Rule, matches
+from penstock.core.tenants.credential_headers import CREDENTIAL_HEADERS
 
 _HOST = r"(https://[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|http://(localhost|127[.]0[.]0[.]1))(:[0-9]{1,5})?"
 _PATH = r"(/[-A-Za-z0-9._~%/]*)?"
@@ -23,9 +24,7 @@ _KEYS_URL = Obeys(
         "must be https://HOST[:PORT][/PATH][?QUERY], without a user; http only for localhost",
     )
 )
-# Headers in which clients send keys and tokens.
-_CREDENTIALS = r"^(?i:authorization|proxy-authorization|x-api-key|api-key|cookie)$"
-_is_credential = matches(_CREDENTIALS, "")
+_is_credential = matches(f"^(?i:{b'|'.join(CREDENTIAL_HEADERS).decode()})$", "")
 _HEADER_NAME = Obeys(
     matches(r"^[A-Za-z0-9!#$%&*+.^_|~-]+$", "must be the name of an HTTP header, such as x-tenant"),
     Rule(

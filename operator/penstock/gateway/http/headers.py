@@ -8,6 +8,7 @@ from typing import Any
 from multidict import CIMultiDict
 
 from penstock.core.routing.forwarded_client import Network, forwarded_client
+from penstock.core.tenants.credential_headers import CREDENTIAL_HEADERS
 from penstock.gateway.snapshots.snapshot import Service
 from penstock_engine.contract.wire import REQUEST_ID, REQUEST_ID_HEADER, TPOT_HEADER
 
@@ -20,11 +21,10 @@ HOP_BY_HOP = frozenset(
         b"transfer-encoding", b"upgrade",
     }
 )  # fmt: skip
-# Engines get no credentials. A compressed response would hide where events end.
-NOT_FOR_ENGINES = HOP_BY_HOP | {
-    b"accept-encoding", b"api-key", b"authorization", b"content-length", b"cookie", b"expect",
-    b"host", b"proxy-authorization", b"x-api-key", b"x-request-id",
-}  # fmt: skip
+# A compressed response would hide where events end.
+NOT_FOR_ENGINES = HOP_BY_HOP.union(
+    CREDENTIAL_HEADERS, (b"accept-encoding", b"content-length", b"expect", b"host", b"x-request-id")
+)
 # Headers between the gateway and its engines; they are never forwarded.
 INTERNAL_PREFIX = b"x-penstock-"
 # Headers of responses that name the service, "namespace/name", and the revision of the engine that answered.

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
+from penstock.core.tenants.credential_headers import API_KEY, AUTHORIZATION
 from penstock.gateway.apis.errors import RequestError
-
-AUTHORIZATION, API_KEY = b"authorization", b"x-api-key"
 
 
 def read_credential(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
