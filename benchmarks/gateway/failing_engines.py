@@ -22,10 +22,11 @@ from dataclasses import dataclass, replace
 
 import aiohttp
 from aiohttp import web
-from benchmarks.gateway.stand import SETTINGS, chat_service, reset_connection, running_gateway
+from benchmarks.gateway.stand import SETTINGS, chat_service, reset_connection
 from benchmarks.http_load import closed_loop
 from benchmarks.options import option_parser
 from tests.support.http_server import served
+from tests.support.running_gateway import running_gateway
 
 from penstock.clients.machine.clock import monotonic
 from penstock.core.routing.pick import Endpoint

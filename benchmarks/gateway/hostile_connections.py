@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, replace
 
 import psutil
 from benchmarks.gateway.hostile_corpus import CLOSED, Hostile, corpus
-from benchmarks.gateway.stand import DEFAULTS, chat_service, running_gateway
+from benchmarks.gateway.stand import DEFAULTS, chat_service
 from benchmarks.http_load import closed_loop
 from benchmarks.options import option_parser
+from tests.support.running_gateway import running_gateway
 
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.snapshots.snapshot import Snapshot

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field, replace
 
 import aiohttp
 from aiohttp import web
-from benchmarks.gateway.stand import SETTINGS, chat_service, reset_connection, running_gateway
+from benchmarks.gateway.stand import SETTINGS, chat_service, reset_connection
 from benchmarks.http_load import closed_loop
 from benchmarks.options import option_parser
 from tests.support.http_server import served
+from tests.support.running_gateway import running_gateway
 
 from penstock.core.canary.arm import Arm
 from penstock.core.canary.evidence import Block

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 from tests.support.http_server import served
+from tests.support.running_gateway import running_gateway
 
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.observed.lora_engine import LoraEngine
@@ -18,12 +19,9 @@ from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import Mirror, RouteRule
 from penstock.gateway.app import Gateway
 from penstock.gateway.http.servers import HttpServers
-from penstock.gateway.server import run
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Route, Service, Snapshot
-from penstock.gateway.snapshots.store import SnapshotStore
-from penstock.gateway.upstream.upstream import Upstream
 
 PATH = "/v1/completions"
 # Defaults of the gateway, on free ports.
@@ -161,26 +159,6 @@ def _snapshot(address: str) -> Snapshot:
         tuple(Route("party", name, name, 0, (rule,)) for name in ("copied", *listed)),
         (Adapter("others", "adapter", "adapter", 0, "others/chat", version),),
     )
-
-
-@contextlib.asynccontextmanager
-async def running_gateway(
-    snapshot: Snapshot, settings: GatewaySettings
-) -> AsyncIterator[tuple[Gateway, HttpServers]]:
-    """Run the gateway with a snapshot, until the block ends."""
-    snapshots, stop = SnapshotStore(), asyncio.Event()
-    async with Upstream(settings) as upstream:
-        gateway = Gateway(snapshots, upstream, settings)
-        gateway.state.authenticator.tenants.publish((), is_open=True)
-        servers = gateway.http_servers()
-        running = asyncio.create_task(run(gateway, stop, servers))
-        both = (servers.clients, servers.management)
-        while not all(each.started for each in both):  # noqa: ASYNC110 - there is no event for it
-            await asyncio.sleep(0.01)
-        snapshots.publish(snapshot)
-        yield gateway, servers
-        stop.set()
-        await running
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ import pytest
 from tests.batch.conftest import TOKEN, Start
 from tests.gateway.support.fixtures import quick_servers, start_gateway  # noqa: F401
 from tests.gateway.support.front import until
-from tests.gateway.tenants.callers import api_key, bearer, let_in, tenant
+from tests.support.gateway_callers import api_key, bearer, let_in, tenant
 
 from penstock.core.batches.shared_token import SharedToken
 from penstock.core.tenants.tenant import Access
@@ -33,7 +33,7 @@ async def front(start_gateway: Any, start_server: Start) -> Any:  # noqa: F811
     object.__setattr__(front.gateway.state.settings, "batch_url", batch.url)
     front.gateway.serve_batches(SharedToken(TOKEN.encode()))
     tenants = tenant("holder", Access("default")), tenant("neighbor", Access("default"))
-    let_in(front, *tenants, keys={"holder": HOLDER, "neighbor": NEIGHBOR})
+    let_in(front.gateway, *tenants, keys={"holder": HOLDER, "neighbor": NEIGHBOR})
     return front
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from tests.gateway.engine_answers import DONE
-from tests.gateway.tenants.callers import api_key, bearer, let_in, tenant
+from tests.support.gateway_callers import api_key, bearer, let_in, tenant
 
 from penstock.clients.pods.stats_report import PATH, parse
 from penstock.core.canary.arm import NO_REQUESTS
@@ -183,7 +183,7 @@ async def test_concurrency_is_the_mean_of_start_and_end(pair):
 def with_tenants(front, *names):
     """Let only these tenants in. Returns the headers with a key of each."""
     keys = {name: api_key(number) for number, name in enumerate(names)}
-    let_in(front, *(tenant(name, Access("default")) for name in names), keys=keys)
+    let_in(front.gateway, *(tenant(name, Access("default")) for name in names), keys=keys)
     return {name: bearer(key) for name, key in keys.items()}
 
 

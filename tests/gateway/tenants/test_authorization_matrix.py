@@ -4,7 +4,7 @@ import json
 
 import pytest
 from tests.gateway.support.services import service
-from tests.gateway.tenants.callers import api_key, bearer, let_in, tenant
+from tests.support.gateway_callers import api_key, bearer, let_in, tenant
 
 from penstock.core.routing.apis import APIS, BATCH_ROUTES
 from penstock.core.tenants.tenant import Access, RequestLimits
@@ -32,7 +32,7 @@ CALLERS = {
 async def front(start_gateway, start_engine):
     front = await start_gateway(await start_engine())
     let_in(
-        front,
+        front.gateway,
         tenant("right", Access("default")),
         tenant("other", Access("elsewhere")),
         tenant("suspended", Access("default"), is_suspended=True),
@@ -159,7 +159,7 @@ async def test_metrics_and_log_name_tenant_and_key(front, caplog):
         told = await got.text() + caplog.text + repr([vars(each) for each in caplog.records])
     assert RIGHT.secret not in told
     assert WRONG_SECRET[-43:] not in told
-    let_in(front, tenant("new"), keys={})
+    let_in(front.gateway, tenant("new"), keys={})
     assert await front.metric(name) == 0
 
 
@@ -192,7 +192,7 @@ async def test_gateway_without_tenants_is_open_or_closed_by_setting(start_gatewa
 
 async def test_body_of_a_tenant_has_its_own_bound(front):
     small = tenant("right", Access("default"), request=RequestLimits(body_bytes=64))
-    let_in(front, small, keys={"right": RIGHT})
+    let_in(front.gateway, small, keys={"right": RIGHT})
     for size, status in ((10, 200), (100, 413)):
         async with front.client.post(
             front.url + "/v1/completions",

@@ -1,7 +1,7 @@
 """Errors of `penstock keys` about a wrong id repeat no secret."""
 
 import pytest
-from tests.gateway.tenants.callers import api_key
+from tests.support.gateway_callers import api_key
 from typer.testing import CliRunner
 
 from penstock.cli.keys.commands import app

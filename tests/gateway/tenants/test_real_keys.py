@@ -6,7 +6,7 @@ import math
 import secrets
 
 import pytest
-from tests.gateway.tenants.callers import bearer
+from tests.support.gateway_callers import bearer
 
 from penstock.cli.keys.key_store import KeyStore
 from penstock.clients.kubernetes.resources import SECRETS, TENANTS

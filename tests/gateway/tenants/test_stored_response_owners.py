@@ -4,7 +4,7 @@ import json
 
 import pytest
 from tests.gateway.proxy.test_stored_responses import StoringEngine
-from tests.gateway.tenants.callers import api_key, bearer, let_in, tenant
+from tests.support.gateway_callers import api_key, bearer, let_in, tenant
 
 from penstock.core.tenants.tenant import Access
 
@@ -19,7 +19,7 @@ async def fronts(start_gateway, start_engine):
     made = [await start_gateway(engine) for _ in range(2)]
     for front in made:
         let_in(
-            front,
+            front.gateway,
             tenant("owner", Access("default")),
             tenant("other", Access("default")),
             keys={"owner": OWNER, "other": OTHER},

@@ -5,7 +5,7 @@ import json
 from itertools import product
 
 import pytest
-from tests.gateway.tenants.callers import api_key, bearer, let_in, tenant
+from tests.support.gateway_callers import api_key, bearer, let_in, tenant
 
 from penstock.core.routing.apis import APIS
 from penstock.core.tenants.tenant import Access
@@ -163,7 +163,7 @@ async def stand(start_gateway, start_engine):
     engine = await start_engine()
     front = await start_gateway(engine)
     let_in(
-        front,
+        front.gateway,
         tenant("right", Access("default")),
         tenant("other", Access("elsewhere")),
         keys={"right": RIGHT, "other": OTHER},
