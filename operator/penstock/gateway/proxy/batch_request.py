@@ -34,7 +34,8 @@ from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.tenants.authorization import check_route
 
 NO_SERVER = (
-    "this gateway has no files and batches: start it with --batch-url, the URL of a batch server"
+    "this gateway has no files and batches, as its operator has set up no batch server: send each request "
+    "by itself"
 )
 # Bound on the body of a request, in bytes: a file and its form. The server has bounds of its
 # own, by tenant.
