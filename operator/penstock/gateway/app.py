@@ -242,7 +242,7 @@ async def _run(
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    headers, path = dict(error.headers or {}), request.url.path[:MAX_PATH_CHARACTERS]
+    headers, path = dict(error.headers or {}), request.scope["path"][:MAX_PATH_CHARACTERS]
     message = error.detail
     if error.status_code == 404:
         message = _no_route(request.method, path)

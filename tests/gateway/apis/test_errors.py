@@ -10,7 +10,8 @@ from penstock.gateway.apis.errors import RequestError, body_as_event, error_body
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, "invalid_request_error"), (404, "not_found_error"), (405, "invalid_request_error"),
+        (400, "invalid_request_error"), (401, "authentication_error"), (403, "permission_error"),
+        (404, "not_found_error"), (405, "invalid_request_error"),
         (499, "invalid_request_error"), (500, "internal_error"), (501, "internal_error"),
         (502, "upstream_error"), (503, "overloaded_error"), (504, "upstream_error"),
         (505, "internal_error"),

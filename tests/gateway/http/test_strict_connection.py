@@ -154,7 +154,7 @@ async def raw_answer(front, data):
         (
             HEAD + b"x: " + b"y" * 3000,
             b"HTTP/1.1 431 Request Header Fields Too Large",
-            "invalid HTTP request: Receive buffer too long",
+            "invalid HTTP request: path and headers have more than 2000 bytes",
         ),
     ],
 )

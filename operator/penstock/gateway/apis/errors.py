@@ -59,6 +59,9 @@ ANTHROPIC_TYPES = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error", 408: "timeout_error",
     413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
 }  # fmt: skip
+# Types of OpenAI's errors by status, of those that are no invalid request. litellm takes each
+# invalid_request_error for a 400.
+OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 
 
 def error_body(
@@ -104,8 +107,8 @@ def _as_event(error: dict[str, Any]) -> dict[str, Any]:
 
 
 def _error_type(status: int, code: str | None) -> str:
-    if status == 404:
-        return "not_found_error"
+    if status in OPENAI_TYPES:
+        return OPENAI_TYPES[status]
     if status in (502, 504):
         return "upstream_error"
     if status == 503:

@@ -66,7 +66,8 @@ def checked_headers(headers: RawHeaders, *, limit_bytes: int) -> dict[bytes, byt
         )
         raise RequestError(415, message)
     if named.get(b"content-encoding", b"identity").strip().lower() != b"identity":
-        raise RequestError(415, "the body must not be encoded")
+        message = "the body must not be compressed: send it without the header content-encoding"
+        raise RequestError(415, message)
     return named
 
 

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from penstock.clients.machine.logs import fields
+from penstock.core.routing.apis import error_form
 from penstock.gateway.apis.errors import error_body
 from penstock.gateway.http.half_closing_transport import HalfClosingTransport
 from penstock.gateway.http.response_pieces import COUNTS_FOR_SERVICE, send_in_pieces
@@ -224,7 +225,7 @@ class GatewayProtocol(H11Protocol):
         self._is_refused = True
         logger.warning("connection refused", extra=fields(status=int(status), reason=message))
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = error_body(status, message)
+            body = error_body(status, message, form=error_form(self.conn.path))
             sent = body if self.conn.may_have_body else b""
             headers = [
                 (b"content-type", b"application/json"),

@@ -14,6 +14,10 @@ MAX_HEADER_LINES = 128
 # so a read of 256 KiB in chunks of one byte would stop the event loop for half a second.
 FREE_CHUNKS = 1000
 MIN_CHUNK_BYTES = 256
+# Bytes of a head in which its path is looked for, if it cannot be parsed.
+MAX_PATH_BYTES = 200
+# h11's message for a head, trailers or the line of a chunk that are too long.
+TOO_LONG = "Receive buffer too long"
 # Start of a target that names the server too, which clients of proxies send (RFC 9112, 3.2.2).
 SERVER_OF_TARGET = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
 
@@ -30,11 +34,25 @@ class StrictConnection(HeaderLimitedConnection):
         self._num_chunks = self._body_bytes = 0
         self.error: h11.RemoteProtocolError | None = None
         self._is_head = False
+        self._max_head_bytes = max_head_bytes
+        self._head_start = b""  # the first bytes of the last head
+
+    @property
+    def path(self) -> str:
+        """The path of the current request, also of one that cannot be parsed; empty if unknown."""
+        target = self._head_start.partition(b"\r")[0].split(b" ")[1:2]
+        return b"".join(target).partition(b"?")[0].decode("latin-1")
 
     @property
     def may_have_body(self) -> bool:
         """Whether the response to the current request, if there is one, may have a body."""
         return not (self._is_head and self.our_state is h11.SEND_RESPONSE)
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes of the client."""
+        if self.their_state is h11.IDLE and data and not self._receive_buffer:
+            self._head_start = data[:MAX_PATH_BYTES]
+        super().receive_data(data)
 
     def next_event(self) -> Any:
         """Parse the next event. Raises h11.RemoteProtocolError, which it keeps in `error`."""
@@ -42,6 +60,9 @@ class StrictConnection(HeaderLimitedConnection):
             return self._checked(super().next_event())
         except h11.RemoteProtocolError as error:
             self.error = error
+            if str(error) == TOO_LONG:
+                message = f"path and headers have more than {self._max_head_bytes} bytes"
+                self.error = h11.RemoteProtocolError(message, error.error_status_hint)
             raise
 
     def _checked(self, event: Any) -> Any:
