@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 
 import aiohttp
 from aiohttp import web
-from benchmarks.gateway.bad_requests import (
+from benchmarks.gateway.bad_requests import bad_requests
+from benchmarks.gateway.tenant_requests import (
     CALLER,
     CHAT,
     EXPIRED_KEYS,
@@ -33,8 +34,8 @@ from benchmarks.gateway.bad_requests import (
     NEIGHBOR,
     OTHER,
     TENANTS,
+    UNKNOWN,
     BadRequest,
-    bad_requests,
 )
 from benchmarks.http_load import closed_loop
 from benchmarks.options import option_parser
@@ -125,6 +126,8 @@ def wrong_answer(bad: BadRequest, answer: bytes) -> str:
         return f"{told} is not in the form of {bad.form}"
     if not SENTENCE.search(message) or bad.says not in message or len(message) > 1000:
         return f"{message[:300]!r} does not say what is wrong"
+    if any(key.secret in message for key in (CALLER, OTHER, UNKNOWN)):
+        return f"{message!r} repeats a key"
     may_name = any(each.encode() in bad.data for each in (HIDDEN_MODEL, OTHER.text))
     if HIDDEN_MODEL in message and not may_name:
         return f"{message!r} names another tenant's model"

@@ -147,9 +147,7 @@ class GatewayProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         error = self.conn.error
         if error is not None:
-            self._refuse(
-                HTTPStatus(error.error_status_hint), f"invalid HTTP request: {error}"[:200]
-            )
+            self._refuse(HTTPStatus(error.error_status_hint), f"invalid HTTP request: {error}")
         else:
             self._refuse(HTTPStatus.BAD_REQUEST, msg)
 

@@ -18,6 +18,9 @@ MIN_CHUNK_BYTES = 256
 MAX_PATH_BYTES = 200
 # h11's message for a head, trailers or the line of a chunk that are too long.
 TOO_LONG = "Receive buffer too long"
+# The bytes that h11's message repeats. They may be a key: behind the name of a header they are left out, and
+# without one all of them.
+REPEATED_BYTES = re.compile(r": bytearray\(b['\"](?:(?P<header>[A-Za-z0-9-]{1,64}):)?.*", re.DOTALL)
 # Start of a target that names the server too, which clients of proxies send (RFC 9112, 3.2.2).
 SERVER_OF_TARGET = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
 
@@ -26,7 +29,7 @@ class StrictConnection(HeaderLimitedConnection):
     """h11's server parser, with more checks: against request smuggling, tiny chunks and many headers.
 
     A body whose length a proxy before the gateway could read differently is refused (RFC 9112, 6.1).
-    error: the last error in the bytes of the client.
+    error: the last error in the bytes of the client, none of which it repeats.
     """
 
     def __init__(self, max_head_bytes: int) -> None:
@@ -59,10 +62,10 @@ class StrictConnection(HeaderLimitedConnection):
         try:
             return self._checked(super().next_event())
         except h11.RemoteProtocolError as error:
-            self.error = error
-            if str(error) == TOO_LONG:
+            message = str(error)
+            if message == TOO_LONG:
                 message = f"path and headers have more than {self._max_head_bytes} bytes"
-                self.error = h11.RemoteProtocolError(message, error.error_status_hint)
+            self.error = h11.RemoteProtocolError(without_bytes(message), error.error_status_hint)
             raise
 
     def _checked(self, event: Any) -> Any:
@@ -81,6 +84,13 @@ class StrictConnection(HeaderLimitedConnection):
                 raise h11.RemoteProtocolError("the length of the body is ambiguous")
             return _without_server(event)
         return event
+
+
+def without_bytes(message: str) -> str:
+    """Return an error's message without the bytes of the client, but for the name of a header."""
+    return REPEATED_BYTES.sub(
+        lambda found: f": {found['header']}" if found["header"] else "", message
+    )
 
 
 def _without_server(request: h11.Request) -> h11.Request:
