@@ -134,6 +134,8 @@ requirements:           ## re-resolve the pinned, hashed requirement files after
 	  --custom-compile-command "make requirements" --quiet -o requirements/engine.txt
 	$(BIN)/uv pip compile requirements/litellm.in --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --custom-compile-command "make requirements" --quiet -o requirements/litellm.txt
+	$(BIN)/uv pip compile requirements/langchain.in --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --custom-compile-command "make requirements" --quiet -o requirements/langchain.txt
 	$(BIN)/uv pip compile requirements/kubernetes-schemas.in --universal --python-version 3.11 --generate-hashes \
 	  --no-deps --no-emit-index-url --no-annotate --custom-compile-command "make requirements" --quiet \
 	  -o requirements/kubernetes-schemas.txt

@@ -21,8 +21,8 @@ TOOL: Any = {
 
 
 @pytest.fixture(scope="module")
-def client(engine: Any) -> Iterator[Anthropic]:
-    with Anthropic(base_url=engine.url, api_key=engine.key, max_retries=0) as client:
+def client(server: Any) -> Iterator[Anthropic]:
+    with Anthropic(base_url=server.url, api_key=server.key, max_retries=0) as client:
         yield client
 
 
@@ -70,13 +70,13 @@ def test_a_tool_is_called_and_answered(client: Anthropic) -> None:
     assert after.role == "assistant"
 
 
-def test_errors_are_the_clients_own(client: Anthropic, engine: Any) -> None:
+def test_errors_are_the_clients_own(client: Anthropic, server: Any) -> None:
     with pytest.raises(anthropic.NotFoundError):
         client.messages.create(model="other", max_tokens=1, messages=ASK)
     with pytest.raises(anthropic.BadRequestError):
         client.messages.create(model="soup", max_tokens=5000, messages=ASK)
     with (
-        Anthropic(base_url=engine.url, api_key="wrong", max_retries=0) as stranger,
+        Anthropic(base_url=server.url, api_key="wrong", max_retries=0) as stranger,
         pytest.raises(anthropic.AuthenticationError),
     ):
         stranger.messages.create(model="soup", max_tokens=1, messages=ASK)
