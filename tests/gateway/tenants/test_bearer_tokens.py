@@ -50,9 +50,9 @@ async def test_a_verified_token_is_remembered_for_minutes(
     good = token()
     await tokens.verify(good, CLIENT)
     clocks.moved_s += REMEMBERED_S - 1
-    assert tokens.remembered(good) == FOUND
+    assert tokens.find_remembered(good) == FOUND
     clocks.moved_s += 1
-    assert tokens.remembered(good) is None
+    assert tokens.find_remembered(good) is None
 
 
 async def test_a_verified_token_is_remembered_until_it_expires(
@@ -61,9 +61,9 @@ async def test_a_verified_token_is_remembered_until_it_expires(
     short = token(exp=int(time.time()) + 60)
     await tokens.verify(short, CLIENT)
     clocks.moved_s += 80
-    assert tokens.remembered(short) == FOUND
+    assert tokens.find_remembered(short) == FOUND
     clocks.moved_s += 11  # beyond the 30 s for clocks that differ
-    assert tokens.remembered(short) is None
+    assert tokens.find_remembered(short) is None
 
 
 async def test_changes_of_identities_forget_tokens_and_other_changes_do_not(
@@ -72,9 +72,9 @@ async def test_changes_of_identities_forget_tokens_and_other_changes_do_not(
     good = token()
     await tokens.verify(good, CLIENT)
     tokens.replace([tenant("search", ISSUER)])
-    assert tokens.remembered(good) == FOUND
+    assert tokens.find_remembered(good) == FOUND
     tokens.replace([tenant("search", ISSUER, "another group")])
-    assert tokens.remembered(good) is None
+    assert tokens.find_remembered(good) is None
     assert await tokens.verify(good, CLIENT) is TokenRefusal.NO_IDENTITY
     tokens.replace([])
     assert await tokens.verify(good, CLIENT) is TokenRefusal.UNKNOWN_ISSUER
@@ -95,7 +95,7 @@ async def test_what_changes_during_a_check_is_not_remembered(clocks: Clocks) -> 
     tokens.replace([tenant("renamed", ISSUER)])
     may_answer.set()
     await checking
-    assert tokens.remembered(good) is None
+    assert tokens.find_remembered(good) is None
     assert await tokens.verify(good, CLIENT) == ProvenIdentity("renamed", "sso")
     tokens.close()
 
@@ -139,7 +139,7 @@ async def test_invalid_tokens_of_a_network_are_checked_at_a_bounded_rate(
         await tokens.verify(token(OTHER_KEY), "2001:db8::2")  # of the same network
     assert (error.value.status, error.value.retry_after_s) == (429, 1)
     assert await tokens.verify(token(jti="other"), CLIENT) == FOUND
-    assert tokens.remembered(good) == FOUND
+    assert tokens.find_remembered(good) == FOUND
     clocks.moved_s += 1.5 / PER_SECOND
     assert await tokens.verify(token(jti="again"), "2001:db8::1") == FOUND
     tokens.close()

@@ -70,7 +70,7 @@ async def test_a_new_key_is_fetched_when_a_token_names_it(
     found = await asyncio.gather(*(tokens.verify(token, CLIENT) for token in new))
     assert found == [FOUND] * 20
     assert issuer.requests.count("/keys") == 2
-    assert tokens.remembered(old) == FOUND  # its key is still there
+    assert tokens.find_remembered(old) == FOUND  # its key is still there
 
 
 async def test_tokens_of_a_withdrawn_key_are_refused_after_the_next_fetch(
@@ -81,7 +81,7 @@ async def test_tokens_of_a_withdrawn_key_are_refused_after_the_next_fetch(
     issuer.keys = {"two": ed25519.Ed25519PrivateKey.generate()}
     clocks.moved_s += MIN_INTERVAL_S
     assert await tokens.verify(issuer.token("two", **GROUP), CLIENT) == FOUND
-    assert tokens.remembered(old) is None
+    assert tokens.find_remembered(old) is None
     assert await tokens.verify(old, CLIENT) is TokenRefusal.NOT_ACCEPTED
 
 

@@ -54,9 +54,9 @@ async def test_a_token_proves_the_identity_of_its_claim(
     issuer.keys = {"one": key}
     claims = {"iss": issuer.url, "aud": AUDIENCE, "exp": int(time.time()) + 60, **GROUP}
     token = sign(claims, key, {"kid": "one"}, algorithm)
-    assert tokens.remembered(token) is None
+    assert tokens.find_remembered(token) is None
     assert await tokens.verify(token, CLIENT) == FOUND
-    assert tokens.remembered(token) == FOUND
+    assert tokens.find_remembered(token) == FOUND
     assert issuer.requests == ["/.well-known/openid-configuration", "/keys"]
 
 
@@ -107,7 +107,7 @@ async def test_only_good_tokens_are_accepted(issuer: OidcIssuer, tokens: BearerT
     }  # fmt: skip
     for number, (token, refusal) in enumerate(refusals.items()):
         assert await tokens.verify(token, f"192.0.2.{number}") is refusal, (number, refusal)
-        assert tokens.remembered(token) is None
+        assert tokens.find_remembered(token) is None
     assert await tokens.verify(good, CLIENT) == FOUND
     # Neither unknown issuers nor unknown keys have led to a request
     assert issuer.requests == ["/.well-known/openid-configuration", "/keys"]

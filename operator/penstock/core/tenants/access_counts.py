@@ -32,7 +32,7 @@ class AccessCounts:
     def count(self, namespace: str, model_name: str) -> AccessCount:
         """Count the tenants that may use the model name of a namespace, on any route."""
         allowed = sum(
-            any(not each.model_names or model_name in each.model_names for each in accesses)
+            any(each.allows_model(namespace, model_name) for each in accesses)
             for accesses in self._by_namespace.get(namespace, ())
         )
         return AccessCount(allowed, self._has_tenants)

@@ -22,10 +22,11 @@ KEYS_NAMESPACE = "penstock-keys"
 SECRET_TYPE = "serving.penstock.dev/api-keys"  # noqa: S105 - no password
 # 60 random bits: among a million keys the chance that two have one id is 1 in 2 million.
 ID_CHARACTERS, ID_BYTES = 12, 8
-SECRET_BYTES, SALT_BYTES = 32, 16
-KEY_PATTERN = re.compile(r"psk_([a-z2-7]{12})_([A-Za-z0-9_-]{43})")
-KEY_CHARACTERS = len(PREFIX) + ID_CHARACTERS + 1 + 43
-KEY_ID = re.compile(r"[a-z2-7]{12}")
+# The secret as text is base64 without padding.
+SECRET_BYTES, SECRET_CHARACTERS, SALT_BYTES = 32, 43, 16
+KEY_ID = re.compile(rf"[a-z2-7]{{{ID_CHARACTERS}}}")
+KEY_PATTERN = re.compile(rf"{PREFIX}({KEY_ID.pattern})_([A-Za-z0-9_-]{{{SECRET_CHARACTERS}}})")
+KEY_CHARACTERS = len(PREFIX) + ID_CHARACTERS + 1 + SECRET_CHARACTERS
 # Bound on the name that a user gives a key. It is stored with each key, and a Secret has 1 MiB.
 MAX_NAME_CHARACTERS = 100
 

@@ -21,7 +21,7 @@ def claim_of(identity: Identity) -> Claim:
             return ("Header", identity.header, identity.value)
 
 
-def by_age(tenants: Iterable[Tenant]) -> list[Tenant]:
+def sort_by_age(tenants: Iterable[Tenant]) -> list[Tenant]:
     """The tenants, the oldest first; those that were created in one second by name."""
     return sorted(tenants, key=lambda each: (each.created_s, each.name))
 
@@ -29,7 +29,7 @@ def by_age(tenants: Iterable[Tenant]) -> list[Tenant]:
 def held_identities(tenants: Iterable[Tenant]) -> list[tuple[Tenant, Identity]]:
     """The identities that count, each with the tenant that has it; those of the oldest tenant first."""
     held: dict[Claim, tuple[Tenant, Identity]] = {}
-    for tenant in by_age(tenants):
+    for tenant in sort_by_age(tenants):
         for identity in tenant.identities:
             held.setdefault(claim_of(identity), (tenant, identity))
     return list(held.values())

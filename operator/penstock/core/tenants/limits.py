@@ -19,10 +19,6 @@ class Window:
     start_s: int
     end_s: int
 
-    def contains(self, now_s: float) -> bool:
-        """Whether a time is in the window."""
-        return self.start_s <= now_s < self.end_s
-
     def retry_after_s(self, now_s: float) -> int:
         """Whole seconds until the next window, at least 1."""
         return max(1, ceil(self.end_s - now_s))

@@ -74,11 +74,14 @@ class Access:
 
     def allows(self, namespace: str, model_name: str, api_path: str) -> bool:
         """Whether a request for a model may be sent to an API route."""
-        is_route = not self.api_paths or api_path in self.api_paths
-        return is_route and self.names(namespace, model_name)
+        return self.allows_route(api_path) and self.allows_model(namespace, model_name)
 
-    def names(self, namespace: str, model_name: str) -> bool:
-        """Whether it is about a model."""
+    def allows_route(self, api_path: str) -> bool:
+        """Whether a request for any of its models may be sent to an API route."""
+        return not self.api_paths or api_path in self.api_paths
+
+    def allows_model(self, namespace: str, model_name: str) -> bool:
+        """Whether a request for a model may be sent to any API route."""
         is_model = not self.model_names or model_name in self.model_names
         return namespace == self.namespace and is_model
 
@@ -136,8 +139,8 @@ class Tenant:
 
     def may_list(self, namespace: str, model_name: str) -> bool:
         """Whether it may send a request for a model to any API route."""
-        return any(each.names(namespace, model_name) for each in self.access)
+        return any(each.allows_model(namespace, model_name) for each in self.access)
 
     def may_call(self, api_path: str) -> bool:
         """Whether it may send a request for any model to an API route."""
-        return any(not each.api_paths or api_path in each.api_paths for each in self.access)
+        return any(each.allows_route(api_path) for each in self.access)

@@ -131,7 +131,7 @@ class Authenticator:
 
     async def _find_by_token(self, token: bytes, client: str) -> Caller:
         """The caller that has a token which is no API key."""
-        proven = self.tokens.remembered(token) or await self.tokens.verify(token, client)
+        proven = self.tokens.find_remembered(token) or await self.tokens.verify(token, client)
         if isinstance(proven, ProvenIdentity):
             return self._caller(proven)
         message = INVALID

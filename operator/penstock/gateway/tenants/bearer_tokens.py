@@ -19,6 +19,8 @@ from penstock.gateway.tenants.unverified_token import MAX_TOKEN_BYTES, Unverifie
 # Time for which a verified token is not checked again, in seconds, and how many are remembered (3 MiB).
 REMEMBERED_S = 300.0
 MAX_REMEMBERED = 10_000
+# `Retry-After` of a network with too many invalid tokens: then `CheckBudget` has checks for it again.
+INVALID_RETRY_AFTER_S = 1
 
 
 class BearerTokens:
@@ -61,8 +63,8 @@ class BearerTokens:
         """Stop fetching keys of issuers."""
         self._web_tokens.close()
 
-    def remembered(self, token: bytes) -> ProvenIdentity | None:
-        """The identity that a token has proved before; None: it has to be verified."""
+    def find_remembered(self, token: bytes) -> ProvenIdentity | None:
+        """Return the identity that a token has proved before; None: it has to be verified."""
         if len(token) > MAX_TOKEN_BYTES:
             return None
         return self._verified.get(hashlib.sha256(token).digest())
@@ -120,6 +122,6 @@ def _too_many() -> RequestError:
     return RequestError(
         429,
         "too many invalid tokens came from this address; wait, and send a valid one",
-        retry_after_s=1,
+        retry_after_s=INVALID_RETRY_AFTER_S,
         reason="too_many_invalid_tokens",
     )

@@ -62,13 +62,13 @@ class IssuerKeys:
         Waits for a fetch if the key is unknown and a fetch may bring it. Raises RequestError if no
         keys are known.
         """
-        if (key := self._present().get(key_id)) is not None:
+        if (key := self._usable_keys().get(key_id)) is not None:
             return key
         if self._fetching.done() and self._now() - self._started_s >= MIN_INTERVAL_S:
             self._fetching = self._start_fetch()
         if not self._fetching.done():
             await self._wait(self._fetching)
-        keys = self._present()
+        keys = self._usable_keys()
         if not keys:
             raise _unavailable()
         return keys.get(key_id)
@@ -81,7 +81,8 @@ class IssuerKeys:
             if self._fetching.done():
                 self._fetching = self._start_fetch()
 
-    def _present(self) -> Mapping[str, SigningKey]:
+    def _usable_keys(self) -> Mapping[str, SigningKey]:
+        """The last keys, while they are not older than MAX_AGE_S."""
         return self._keys if self._now() - self._fetched_s < MAX_AGE_S else {}
 
     async def _wait(self, fetching: asyncio.Task[None]) -> None:

@@ -69,8 +69,8 @@ def _signing_key(entry: Mapping[str, Any]) -> SigningKey | None:
     except (PyJWTError, ValueError, TypeError, ArithmeticError):
         return None
     algorithms = _algorithms(key)
-    if (said := entry.get("alg")) is not None:
-        algorithms = tuple(each for each in algorithms if each == said)
+    if (named := entry.get("alg")) is not None:
+        algorithms = tuple(each for each in algorithms if each == named)
     return SigningKey(key, algorithms) if algorithms else None
 
 

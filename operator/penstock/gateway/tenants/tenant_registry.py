@@ -10,7 +10,7 @@ from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.informer import Informer
 from penstock.clients.kubernetes.resources import TENANTS
 from penstock.clients.machine.clock import monotonic
-from penstock.core.tenants.identity_claims import by_age
+from penstock.core.tenants.identity_claims import sort_by_age
 from penstock.core.tenants.tenant import Tenant
 from penstock.gateway.tenants.tenant_set import TenantSet
 
@@ -37,11 +37,6 @@ class TenantRegistry:
         self._read: dict[str, tuple[Object, Tenant]] = {}
         # Since when the API server has no Tenant, or no such kind; None: it has some.
         self._none_since_s: float | None = None
-
-    @property
-    def is_synced(self) -> bool:
-        """Whether the tenants are known."""
-        return self.current is not None
 
     @property
     def generations(self) -> Mapping[str, int]:
@@ -110,7 +105,7 @@ class TenantRegistry:
             if old is None or old[0] is not body:
                 old = body, self._read_one(body, old and old[1])
             self._read[name] = old
-        return by_age(tenant for _, tenant in self._read.values())
+        return sort_by_age(tenant for _, tenant in self._read.values())
 
     def _read_one(self, body: Object, last: Tenant | None) -> Tenant:
         """Read an object. One that cannot be read stays as it was, and without that it may do nothing."""
