@@ -27,7 +27,7 @@ from penstock.clients.machine.token_file import follow_token, read_token
 
 logger = logging.getLogger(__name__)
 
-# s: for the ends of requests of clients at the end.
+# s: time for open requests of gateways and probes to be answered, after the server has stopped to listen.
 LAST_REQUESTS_S = 2.0
 
 

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.chart.names import BATCH_MANAGEMENT_PORT, BATCH_PORT
 from penstock.core.batches.records import MAX_FILE_BYTES
+from penstock.core.routing.gateway_defaults import MAX_BODY_BYTES, TOTAL_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +21,8 @@ class BatchSettings:
 
     # Port 0: a free one. The management port has probes and metrics.
     host: str = "0.0.0.0"  # noqa: S104 - manifests give the pod's own address
-    port: int = 8084
-    management_port: int = 8085
+    port: int = BATCH_PORT
+    management_port: int = BATCH_MANAGEMENT_PORT
 
     max_file_bytes: int = MAX_FILE_BYTES
     # Bounds of one tenant: stored files, their total size, batches that are not deleted, and those of them
@@ -34,9 +36,9 @@ class BatchSettings:
 
     # Lines of all batches that are at the gateway at a time.
     max_lines: int = 256
-    # Longer lines are refused: as the gateway's bound on a body.
-    max_line_bytes: int = 4 << 20
-    # Time limit of a line at the gateway, beyond the gateway's own of 1,800 s.
-    line_timeout_s: float = 1860.0
+    # Longer lines are refused, as the gateway would refuse their bodies.
+    max_line_bytes: int = MAX_BODY_BYTES
+    # Time limit of a line at the gateway: a minute more than the gateway's own, which says what was late.
+    line_timeout_s: float = TOTAL_TIMEOUT_S + 60
     # Time after SIGTERM for lines that run to be answered. Others are sent again by the next process.
     drain_timeout_s: float = 20.0

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.core.routing.forwarded_client import Network
+from penstock.core.routing.gateway_defaults import MAX_BODY_BYTES, TOTAL_TIMEOUT_S
 from penstock.core.routing.hold import HOLD_S
 from penstock.core.tenants.api_key import KEYS_NAMESPACE
 
@@ -62,7 +63,7 @@ class GatewaySettings:
     # Time limit between two chunks of a response.
     between_chunks_timeout_s: float = 60.0
     # Time limit from the end of the request to the end of the response, slow clients included.
-    total_timeout_s: float = 1800.0
+    total_timeout_s: float = TOTAL_TIMEOUT_S
 
     # Time limit for a request to wait for an engine, failed connections included, and the number of
     # requests of one service that may wait at a time.
@@ -79,7 +80,7 @@ class GatewaySettings:
     retry_budget_fraction: float = 0.2
     min_retries: int = 10
 
-    max_body_bytes: int = 4 << 20
+    max_body_bytes: int = MAX_BODY_BYTES
     # Total of the bodies of requests without a response. A body is in memory twice while its parts are
     # joined.
     max_held_body_bytes: int = 256 << 20

@@ -29,8 +29,8 @@ NOT_SENT = Answer(
 
 
 @dataclass(slots=True)
-class _Attempted:
-    """A line that was read. num_errors: answers to it that were errors of a server."""
+class _PendingLine:
+    """A line that has no result yet. num_errors: answers to it that were errors of a server."""
 
     line: InputLine
     num_errors: int = 0
@@ -56,7 +56,7 @@ class Execution:
         self._client, self._permits, self._metrics, self._now = client, permits, metrics, now
         self._window = LineWindow()
         self._running: set[asyncio.Task[None]] = set()
-        self._refused: deque[_Attempted] = deque()  # they are sent again
+        self._refused: deque[_PendingLine] = deque()  # they are sent again
         self._changed = asyncio.Event()
         self._is_read = self._is_stopped = self._is_closing = False
         self._failure: BaseException | None = None  # an error of this program
@@ -97,11 +97,11 @@ class Execution:
     async def _send_all(self) -> None:
         while not self._is_stopped and not self._is_done:
             self._changed.clear()
-            attempted = await self._next() if self._may_send() else None
-            if attempted is None:
+            pending = await self._next() if self._may_send() else None
+            if pending is None:
                 await self._wait_for_change()
                 continue
-            task = asyncio.create_task(self._send(attempted))
+            task = asyncio.create_task(self._send(pending))
             self._running.add(task)
             task.add_done_callback(self._note_end)
 
@@ -112,7 +112,7 @@ class Execution:
             and self._journal.has_room
         )
 
-    async def _next(self) -> _Attempted | None:
+    async def _next(self) -> _PendingLine | None:
         """The next line, a refused one first; None if all are read. Raises StoreError."""
         if self._refused:
             return self._refused.popleft()
@@ -122,7 +122,7 @@ class Execution:
                 self._is_read = True
                 self._changed.set()
             return None
-        return _Attempted(line)
+        return _PendingLine(line)
 
     async def _wait_for_change(self) -> None:
         try:
@@ -141,20 +141,20 @@ class Execution:
             self._failure = error
             self.stop()
 
-    async def _send(self, attempted: _Attempted) -> None:
+    async def _send(self, pending: _PendingLine) -> None:
         """Send a line once. Without a result it is among the refused ones then."""
         result = None
         try:
             async with self._permits.hold(self._batch.tenant):
                 sent_s = self._now()
                 if sent_s >= self._window.resume_s and not self._is_stopped:
-                    answer = await self._answer_to(attempted.line)
-                    result = self._result_of(attempted, answer, sent_s)
+                    answer = await self._answer_to(pending.line)
+                    result = self._result_of(pending, answer, sent_s)
         finally:
             if result is None:
-                self._refused.append(attempted)
+                self._refused.append(pending)
         if result is not None:
-            self._keep(attempted.line, result)
+            self._keep(pending.line, result)
 
     async def _answer_to(self, line: InputLine) -> Answer | None:
         """The answer to a line; NOT_SENT after an error of this program."""
@@ -165,12 +165,12 @@ class Execution:
             return NOT_SENT
 
     def _result_of(
-        self, attempted: _Attempted, answer: Answer | None, sent_s: float
+        self, pending: _PendingLine, answer: Answer | None, sent_s: float
     ) -> Answer | None:
         """The answer, if it is the line's result. None: the line has to be sent again."""
         if answer is not None and answer.is_server_error and not answer.is_refusal:
-            attempted.num_errors += 1
-            if attempted.num_errors >= MAX_SERVER_ERRORS:
+            pending.num_errors += 1
+            if pending.num_errors >= MAX_SERVER_ERRORS:
                 return answer
         elif answer is not None and not answer.is_refusal:
             self._window.note_answer()

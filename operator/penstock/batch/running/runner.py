@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 # s: how late a batch may notice that its time is over, and how often old files are looked for.
 TICK_INTERVAL_S = 1.0
 RETENTION_INTERVAL_S = 600.0
-# s: for stored results and states, after the lines that ran were cut.
+# s: time to store results and states, after the lines that ran were cut.
 LAST_WRITES_S = 5.0
 
 

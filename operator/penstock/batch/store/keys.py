@@ -6,8 +6,6 @@ import uuid
 # Folder of requests while the cluster has no Tenant. Names of Tenants do not begin with an underscore.
 NO_TENANT = "_open"
 TENANTS = "tenants/"
-# Identifiers that this server makes. Others are answered as unknown, so none of them can be part of a path.
-FILE_ID, BATCH_ID = re.compile(r"file-[0-9a-f]{32}"), re.compile(r"batch_[0-9a-f]{32}")
 # Name of a Tenant, as Kubernetes allows it.
 TENANT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 INITIAL_WINDOW = 4.0
 # Lines at a time of one batch: as many sequences as a replica runs by default.
 MAX_WINDOW = 256.0
-# s: pause after a refusal without Retry-After, doubled with each further one up to the longest. The gateway's
-# own Retry-After is 1 s.
+# s: pause after a refusal without Retry-After, or a lost connection, doubled with each further one up to the
+# longest: a gateway is back within seconds, an engine within minutes.
 FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 60.0
 # s: longest Retry-After that is followed at once. A limit may be raised before its window ends, so a batch

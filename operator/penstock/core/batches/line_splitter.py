@@ -6,7 +6,7 @@ class LineSplitter:
 
     def __init__(self, max_line_bytes: int) -> None:
         self._max_line_bytes = max_line_bytes
-        self._begun = bytearray()  # of the line that is not complete
+        self._partial = bytearray()  # the line that is not complete
         self._is_too_long = False  # that line
         self.num_lines = 0  # complete ones, blank ones included
 
@@ -36,13 +36,13 @@ class LineSplitter:
     def _extend(self, part: bytes) -> None:
         if self._is_too_long:
             return
-        self._begun += part
-        if len(self._begun) > self._max_line_bytes:
-            self._begun.clear()
+        self._partial += part
+        if len(self._partial) > self._max_line_bytes:
+            self._partial.clear()
             self._is_too_long = True
 
     def _take(self, number: int) -> list[tuple[int, bytes | None]]:
-        line = None if self._is_too_long else bytes(self._begun)
-        self._begun.clear()
+        line = None if self._is_too_long else bytes(self._partial)
+        self._partial.clear()
         self._is_too_long = False
         return [] if line is not None and not line.strip() else [(number, line)]

@@ -17,11 +17,11 @@ class SharedToken:
 
     @property
     def authorization(self) -> str:
-        """The header of a request that proves itself by it."""
+        """Value of the header Authorization of a request with this token."""
         return f"Bearer {self.value.decode()}"
 
     def headers(self, tenant: str) -> dict[str, str]:
-        """All headers of a request on behalf of a tenant."""
+        """The headers that authenticate a request on behalf of a tenant. tenant: its name, or empty."""
         return {"Authorization": self.authorization, TENANT_HEADER: tenant}
 
 

@@ -213,7 +213,7 @@ class BatchRoute:
     methods: Sequence[str]
 
 
-# By path with the name of its parameter.
+# Routes of files and batches by their paths, in which `{id}` is that of the file or the batch.
 BATCH_ROUTES: Mapping[str, BatchRoute] = {
     f"{api_path}{rest}": BatchRoute(api_path, methods)
     for api_path, rest, methods in (
