@@ -36,7 +36,7 @@ _NOTES = """\
 
 ## Values that change this
 
-The values without a dot are below `networkPolicy`.
+A value that is named without its section, such as `metricsFrom`, is below `networkPolicy`.
 """
 
 _STORE_PORTS = ", ".join(map(str, NetworkPolicy().store_ports))

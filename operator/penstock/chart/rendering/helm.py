@@ -179,7 +179,7 @@ def _inline(node: Tree) -> str:
 
 
 def _failure(condition: str, message: str) -> str:
-    """Fails the rendering with a message if an expression is true."""
+    """An action that fails the rendering with a message if a condition holds."""
     return f"{{{{ if {condition} }}}}{{{{ fail {json.dumps(message)} }}}}{{{{ end }}}}"
 
 

@@ -44,7 +44,7 @@ _AUTHORITY, _PORT = re.compile(AUTHORITY), re.compile(PORT)
 
 
 class RefusedValue(Exception):
-    """A value is empty that must be set, or another value forbids it; the text says which."""
+    """A value that must be set is empty, or a value is not allowed beside others; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +105,14 @@ class _Resolver:
             case Value(path) | Compared(path):
                 return self._value(path)
             case Json(path, required):
-                found = _present(self._value(path), required) if required else self._value(path)
+                found = _require(self._value(path), required) if required else self._value(path)
                 return json.dumps(found, separators=(",", ":"), sort_keys=True)
             case PortOf(path) | BytesOf(path) | VariableName(path) | VariableValue(path):
                 return _part(node, self._value(path))
             case Required(path, message):
-                return _present(self._value(path), message)
+                return _require(self._value(path), message)
             case OtherNamespace(path, message):
-                return _unlike(self._release.namespace, self._value(path), message)
+                return _require_other(self._release.namespace, self._value(path), message)
             case ReleaseNamespace():
                 return self._release.namespace
             case FileName(suffix):
@@ -134,15 +134,15 @@ class _Resolver:
         return found
 
 
-def _present(value: Any, message: str) -> Any:
-    """A value that must not be empty. Raises RefusedValue with the message."""
+def _require(value: Any, message: str) -> Any:
+    """Return a value that must not be empty. Raises RefusedValue with the message."""
     if not value:
         raise RefusedValue(message)
     return value
 
 
-def _unlike(taken: str, name: str, message: str) -> str:
-    """A name that must not be one that is taken. Raises RefusedValue with the message."""
+def _require_other(taken: str, name: str, message: str) -> str:
+    """Return a name that must not be the one that is taken. Raises RefusedValue with the message."""
     if name == taken:
         raise RefusedValue(message)
     return name

@@ -15,7 +15,7 @@ TICK_S = 2.0
 
 
 class StatusLoop:
-    """Repeats a pass over all objects. name: of the loop, in logs and metrics."""
+    """Repeats a pass over all objects of a kind. name: of the loop, in logs and metrics. update: the pass."""
 
     def __init__(
         self, name: str, update: Callable[[], Awaitable[None]], failures: Failures
@@ -30,7 +30,7 @@ class StatusLoop:
         self._changed.set()
 
     async def run(self) -> None:
-        """Run a pass every two seconds and after each change, until cancelled."""
+        """Run a pass every TICK_S seconds and after each change, until cancelled."""
         while True:
             self._changed.clear()
             with self._failures.isolate_errors(self._name):
@@ -43,7 +43,7 @@ class StatusLoop:
 
 
 async def write_status(kube: Kube, resource: Resource, body: Object, after: Object) -> None:
-    """Write fields of a status that differ from those in `body`. A conflict leaves it to the next pass."""
+    """Write a status if a field of it differs. body: the object, as last watched. after: the fields."""
     before = body.get("status", {})
     if {name: before.get(name) for name in after} == after:
         return
@@ -54,4 +54,4 @@ async def write_status(kube: Kube, resource: Resource, body: Object, after: Obje
             manager=OPERATOR_MANAGER, sub="status",
         )  # fmt: skip
     except (NotFound, Conflict):
-        return  # its watch event starts another try
+        return  # the object has changed, and its watch event starts another pass
