@@ -107,7 +107,7 @@ async def send(host: str, port: int, bad: BadRequest) -> str:
 
 
 def wrong_answer(bad: BadRequest, answer: bytes) -> str:
-    """What is wrong with an answer; empty if nothing is."""
+    """Return what is wrong with an answer; empty if nothing is."""
     head, _, body = answer.partition(b"\r\n\r\n")
     if not head:
         return "the connection was closed without an answer"
