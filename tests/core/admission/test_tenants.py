@@ -9,10 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.core.admission.test_admission import ATTRIBUTES, SPEC, engine, holders, order
 
 from penstock.core.admission.admission import Admission
+from penstock.core.admission.batch_window import MAX_BATCH_SEQUENCES
 from penstock.core.admission.decision import Reject, Wait
 from penstock.core.admission.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.admission.requester import Requester
-from penstock.core.admission.room import MAX_BATCH_SEQUENCES
 from penstock.core.tenants.tenant import BATCH_PRIORITY
 
 WIDE = replace(SPEC, max_queued=100_000)
@@ -112,6 +112,15 @@ def test_batches_have_few_sequences_at_an_engine():
     assert names(queue(waiting), at) == []
     placements[0].release()
     assert names(queue(waiting), at) == ["b"]
+
+
+def test_slow_answers_leave_less_for_batches():
+    at, waiting = engine(), request("b", BATCH, 1)
+    first, *_ = (Placement(at, waiting, 0.0) for _ in range(MAX_BATCH_SEQUENCES // 2))
+    at.prefill_tokens = 0.0
+    assert names(queue(waiting), at) == ["b"]
+    first.answered(0.6)
+    assert names(queue(waiting), at) == []
 
 
 A, B, HIGH = Requester("a"), Requester("b", weight=2), Requester("h", priority=1)

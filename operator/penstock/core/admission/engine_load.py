@@ -5,6 +5,7 @@ sent -> prefill done -> decoding -> ended
 
 from dataclasses import dataclass, field
 
+from penstock.core.admission.batch_window import BatchWindow
 from penstock.core.admission.prefill_throughput import PrefillThroughput
 from penstock.core.admission.requester import ANYBODY, Requester
 from penstock.core.routing.request_attributes import RequestAttributes
@@ -48,6 +49,7 @@ class EngineLoad:
     # Tokens of prompts and half of their expected outputs: requests in flight are halfway on average
     kv_tokens: float = 0.0
     num_batch: int = 0  # requests of batches among those in flight
+    batch_window: BatchWindow = field(default_factory=BatchWindow)
 
     def is_sure(self) -> bool:
         """Whether the prediction is reliable.
@@ -80,6 +82,7 @@ class Placement:
 
     def __init__(self, load: EngineLoad, waiting: Waiting, now: float) -> None:
         self._load, self._waiting, self._sent_s = load, waiting, now
+        self._number = load.batch_window.note_sent()
         load.kv_tokens += waiting.kv_tokens
         load.num_batch += waiting.is_batch
         load.add_prefill(waiting.requester.tenant, waiting.prefill_tokens)
@@ -108,6 +111,11 @@ class Placement:
         load = self._load
         self._is_computed = True
         load.add_prefill(self._waiting.requester.tenant, -self._waiting.prefill_tokens)
+
+    def answered(self, time_share: float) -> None:
+        """Update the bound on batches. time_share: of the answer, as a part of what the objectives allow."""
+        window, is_batch = self._load.batch_window, self._waiting.is_batch
+        window.note_answer(self._number, time_share, is_batch=is_batch)
 
     def release(self) -> None:
         """Remove the request from the engine's load, whatever its outcome. Idempotent."""

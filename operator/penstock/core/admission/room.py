@@ -7,7 +7,7 @@ is smaller for requests that yield to others, so that one of these is in time wh
     late ones                        YIELD_SHARE
     those of a lower class           YIELD_SHARE, while a higher class is active
     of a tenant beyond its share     YIELD_SHARE, while other tenants of its class are active
-    batches                          BATCH_SHARE; also less KV cache, and few sequences
+    batches                          BATCH_SHARE; also less KV cache, and few sequences (`batch_window.py`)
 
 An engine without prompts to compute takes any request that its KV cache has room for.
 """
@@ -26,9 +26,6 @@ BATCH_SHARE = 0.25
 # Fraction of the KV cache up to which batches are sent. A batch's sequences stay for minutes, and what is
 # above has to be enough for the requests that come meanwhile.
 BATCH_KV_LIMIT = 0.5
-# Sequences of batches at an engine, from one gateway. Each makes every step slower: by their KV cache alone,
-# 32 of 1,000 tokens add a quarter to a step of an 8B model on an H100.
-MAX_BATCH_SEQUENCES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +79,4 @@ def _is_beyond_share(engine: EngineLoad, waiting: Waiting, tenant_ttft_s: float 
 
 def _has_room_for_batch(engine: EngineLoad, waiting: Waiting) -> bool:
     has_kv = engine.kv_tokens + waiting.kv_tokens <= BATCH_KV_LIMIT * engine.kv_capacity_tokens
-    return engine.num_batch < MAX_BATCH_SEQUENCES and (has_kv or not engine.kv_tokens)
+    return engine.num_batch < engine.batch_window.num_requests and (has_kv or not engine.kv_tokens)

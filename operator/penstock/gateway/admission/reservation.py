@@ -43,9 +43,14 @@ class Reservation:
         self._placement.first_token(now)
         self._freed()
 
-    def end(self, tokens: float) -> None:
-        """Free the whole slot, and charge the tenant for the tokens of prompt and response. Call it once."""
+    def end(self, tokens: float, time_share: float | None = None) -> None:
+        """Free the whole slot, and charge the tenant for the tokens of prompt and response. Call it once.
+
+        time_share: time of the engine's answer, as a part of what the objectives allow; None: it had none.
+        """
         self._correct(tokens)
+        if time_share is not None:
+            self._placement.answered(time_share)
         self.release()
 
     def release(self) -> None:

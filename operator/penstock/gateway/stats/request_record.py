@@ -98,7 +98,7 @@ class RequestRecord:
                 self._stats.count_first_byte(pod)
             if reservation is not None:
                 prompt_tokens = self._usage.prompt_tokens or self.prompt_tokens
-                reservation.end(prompt_tokens + self._usage.output_tokens)
+                reservation.end(prompt_tokens + self._usage.output_tokens, self._time_share)
 
     def start_response(self, *, is_stream: bool) -> None:
         """Start to count a response. is_stream: whether it is a stream, whatever was requested."""
@@ -249,6 +249,15 @@ class RequestRecord:
             return math.inf
         gaps = 0 if self._is_stream else max(0, self._usage.output_tokens - 1)
         return objectives.ttft_s + objectives.tpot_s * gaps
+
+    @property
+    def _time_share(self) -> float | None:
+        """Time of the engine's whole answer, as a part of what the objectives allow; None without both."""
+        objectives = self._stats.objectives
+        if objectives is None or not self.has_response or self._usage.has_error:
+            return None
+        gaps = max(0, self._usage.output_tokens - 1)
+        return self._times.sent_answer_s / (objectives.ttft_s + objectives.tpot_s * gaps)
 
     @property
     def _is_late(self) -> bool:

@@ -53,6 +53,11 @@ class ResponseTimes:
         return self.first_byte_s - self._engine_since_s
 
     @property
+    def sent_answer_s(self) -> float:
+        """Seconds from sending the request to the engine to the last byte, less what the client was slow."""
+        return max(0.0, self._last_byte_s - self._sent_s - self._blocked_s)
+
+    @property
     def sent_ttft_s(self) -> float:
         """Seconds from sending the request to the engine to the first byte."""
         return self.first_byte_s - self._sent_s
