@@ -1,7 +1,6 @@
 """A batch of a tenant at the chart's batch server, which is killed in the middle of it."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,8 @@ from tests.support.cluster.batch_server import (
     completion_lines,
     prepare_batch_server,
 )
-from tests.support.cluster.penstock_command import penstock
 from tests.support.cluster.service_proxy import ServiceProxy
+from tests.support.cluster.tenants import create_key, tenant_manifest
 from tests.support.engine.forked_command import forked_engine_command
 
 from penstock.chart.names import BATCH, NAMESPACE, selector
@@ -72,8 +71,8 @@ async def test_each_line_is_answered_once_by_two_batch_servers(front: Front) -> 
     stage = front.stage
     service: Object = yaml.safe_load((ROOT / "examples" / "tiny-model.yaml").read_text())
     service["metadata"] = {"name": NAME}
-    stage.apply(service, tenant())
-    key = await new_key(stage)
+    stage.apply(service, tenant_manifest(TENANT))
+    key = await create_key(stage, TENANT)
     headers = {"Authorization": f"Bearer {key}"}
     async with httpx.AsyncClient(
         base_url=stage.cluster.gateway_url, headers=headers, timeout=60
@@ -96,23 +95,6 @@ async def test_each_line_is_answered_once_by_two_batch_servers(front: Front) -> 
         assert each["response"]["body"]["usage"]["completion_tokens"] == MAX_TOKENS
     assert [*front.store.rglob("*.json")], "the volume has no records"
     print(f"{NUM_LINES} lines, of which {done} were done before the kill")
-
-
-def tenant() -> Object:
-    identity = {"name": "keys", "type": "APIKey", "apiKey": {"secretName": TENANT}}
-    return {
-        "apiVersion": "serving.penstock.dev/v1alpha1",
-        "kind": "Tenant",
-        "metadata": {"name": TENANT},
-        "spec": {"identities": [identity], "access": [{"namespace": "default"}]},
-    }
-
-
-async def new_key(stage: Stage) -> str:
-    printed = await penstock(stage, "keys", "create", TENANT, "--name", "test")
-    found = re.search(r"^psk_\S+$", printed, re.MULTILINE)
-    assert found, "no key"
-    return found[0]
 
 
 async def is_served(http: httpx.AsyncClient) -> bool:

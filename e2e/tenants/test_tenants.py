@@ -2,13 +2,8 @@
 
 import asyncio
 import json
-import re
-import socket
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +11,22 @@ import httpx
 import pytest
 import yaml
 from e2e.nodes import temporary_cluster
+from tests.support.cluster.batch_server import (
+    ENDED,
+    BatchClient,
+    batch_values,
+    completion_lines,
+    prepare_batch_server,
+)
 from tests.support.cluster.penstock_command import penstock
 from tests.support.cluster.second_gateway import two_gateways
+from tests.support.cluster.service_proxy import ServiceProxy
+from tests.support.cluster.tenants import create_key, tenant_manifest
 from tests.support.engine.forked_command import forked_engine_command
 from tests.support.tools.redis_process import redis_process
 
+from penstock.chart.names import BATCH, NAMESPACE
+from penstock.chart.values.values import merged
 from penstock.clients.kubernetes.client import Object, connect
 from penstock.core.formats.conditions import find_condition
 from penstock.demo.stage import Stage, poll_until
@@ -32,12 +38,13 @@ NAME = "fronted"
 LIMIT = 20  # requests of `research` in a day
 NUM_LINES = 50
 REVOKED_WITHIN_S = 2.0
-TOKEN = "0123456789abcdef0123456789abcdef"
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(420),
-    pytest.mark.node_agent("the quota store and the batch server listen on the machine's loopback"),
+    pytest.mark.node_agent(
+        "the quota store listens on the machine's loopback, and a proxy stands in for a Service"
+    ),
 ]
 
 
@@ -61,44 +68,12 @@ class Front:
                 while (await self.complete(url, key)).status_code != wanted:  # noqa: ASYNC110 - polls a server
                     await asyncio.sleep(0.05)
 
-    async def key(self, tenant: str) -> str:
-        """A new API key of a tenant, which both gateways accept."""
-        printed = await penstock(self.stage, "keys", "create", tenant, "--name", "test")
-        found = re.search(r"^psk_\S+$", printed, re.MULTILINE)
-        assert found, "no key"
-        return found[0]
-
-
-@contextmanager
-def batch_server(folder: Path, port: int, gateway_url: str) -> Iterator[None]:
-    """Run a batch server."""
-    command = [
-        sys.executable, "-m", "penstock", "batch", "run", "--host", "127.0.0.1", "--port", str(port),
-        "--management-port", str(free_port()), "--gateway-url", gateway_url,
-        "--token-file", str(folder / "token"), "--store", str(folder / "store"),
-    ]  # fmt: skip
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        yield
-    finally:
-        server.terminate()
-        server.wait(timeout=40)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
 
 @pytest.fixture
 async def front(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Front]:
     """A cluster of its own: with a Tenant, the gateway of the other scenarios would refuse them."""
-    batch_port = free_port()
     with (
         redis_process(tmp_path) as redis,
         forked_engine_command() as commands,
@@ -106,38 +81,25 @@ async def front(
     ):
         patch.setenv(COMMANDS, str(commands))
         with temporary_cluster("tenants", "agent") as cluster:
-            batch_folder = cluster.folder / "batch"  # not below /tmp, of which each pod has its own
-            batch_folder.mkdir()
-            (batch_folder / "token").write_text(TOKEN)
-            arguments = [
-                f"--batch-url=http://127.0.0.1:{batch_port}",
-                f"--batch-token-file={batch_folder / 'token'}",
-            ]
-            gateway = {"quotaStore": {"url": redis.url}, "extraArgs": arguments}
-            await install(cluster, say=lambda _: None, values={"gateway": gateway})
             async with (
                 await connect(cluster.kubeconfig) as kube,
+                ServiceProxy(kube, NAMESPACE, BATCH) as batch,
                 httpx.AsyncClient(timeout=60) as client,
             ):
                 stage = Stage(cluster, kube)
                 stage.mount_models(models)
-                with (
-                    two_gateways(stage) as urls,
-                    batch_server(batch_folder, batch_port, cluster.gateway_url),
-                ):
+                prepare_batch_server(stage)
+                quotas = {"gateway": {"quotaStore": {"url": redis.url}}}
+                values = merged(batch_values(batch.url, cluster.gateway_url), quotas)
+                await install(cluster, say=lambda _: None, values=values)
+                with two_gateways(stage) as urls:
                     yield Front(stage, urls, client)
                 await stage.close()
 
 
 def tenant(name: str, **spec: object) -> Object:
-    identity = {"name": "keys", "type": "APIKey", "apiKey": {"secretName": name}}
     access = [{"namespace": "default", "modelNames": [NAME]}]
-    return {
-        "apiVersion": "serving.penstock.dev/v1alpha1",
-        "kind": "Tenant",
-        "metadata": {"name": name},
-        "spec": {"identities": [identity], "access": access} | spec,
-    }
+    return tenant_manifest(name, access=access, **spec)
 
 
 async def test_three_teams_share_two_gateways(front: Front) -> None:
@@ -159,7 +121,7 @@ async def test_three_teams_share_two_gateways(front: Front) -> None:
     await until_access(front, "True", "Tenants")
     await front.until_both_answer(401, None)
     assistant, research, reports = [
-        await front.key(name) for name in ("assistant", "research", "reports")
+        await create_key(stage, name) for name in ("assistant", "research", "reports")
     ]
     for key in (assistant, reports):
         await front.until_both_answer(200, key)
@@ -205,43 +167,19 @@ async def limit_holds(front: Front, key: str) -> None:
 
 async def batch_runs_beside_requests(front: Front, key: str, interactive_key: str) -> None:
     """Each line of a batch is answered once, and no request beside it fails."""
-    names = [f"line-{number}" for number in range(NUM_LINES)]
-    lines = "\n".join(
-        json.dumps(
-            {
-                "custom_id": name, "method": "POST", "url": "/v1/completions",
-                "body": {"model": NAME, "prompt": name, "max_tokens": 8},
-            }
-        )
-        for name in names
-    )  # fmt: skip
-    api = httpx.AsyncClient(
-        base_url=f"{front.urls[1]}/v1", headers={"Authorization": f"Bearer {key}"}, timeout=60
-    )
-    async with api:
-        uploaded = await api.post(
-            "/files", data={"purpose": "batch"}, files={"file": ("lines.jsonl", lines)}
-        )
-        made = await api.post(
-            "/batches",
-            json={
-                "input_file_id": uploaded.json()["id"],
-                "endpoint": "/v1/completions",
-                "completion_window": "24h",
-            },
-        )
-        batch: Object = made.json()
-        assert made.status_code == 200, batch
+    lines = completion_lines(NAME, NUM_LINES, max_tokens=8)
+    headers = {"Authorization": f"Bearer {key}"}
+    async with httpx.AsyncClient(base_url=front.urls[1], headers=headers, timeout=60) as http:
+        api = BatchClient(http)
+        batch = await api.create(lines)
         statuses: Counter[int] = Counter()
         async with asyncio.timeout(90):
-            while batch["status"] not in ("completed", "failed", "expired"):
+            while batch["status"] not in ENDED:
                 statuses[(await front.complete(front.urls[0], interactive_key)).status_code] += 1
-                batch = (await api.get(f"/batches/{batch['id']}")).json()
+                batch = await api.get(batch["id"]) or batch
         assert batch["request_counts"] == {"total": NUM_LINES, "completed": NUM_LINES, "failed": 0}
-        output = (await api.get(f"/files/{batch['output_file_id']}/content")).text
-        assert sorted(json.loads(line)["custom_id"] for line in output.splitlines()) == sorted(
-            names
-        )
+        answered = sorted(each["custom_id"] for each in await api.results(batch))
+    assert answered == sorted(each["custom_id"] for each in lines)
     assert set(statuses) == {200}, statuses
     print(f"a batch of {NUM_LINES} lines beside {statuses.total()} requests")
 
