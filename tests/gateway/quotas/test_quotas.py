@@ -206,13 +206,20 @@ async def test_a_gateway_that_ends_gives_all_back(
     start_quotas: StartQuotas,
 ) -> None:
     first, second = await start_quotas(), await start_quotas()
-    team = tenant(UsageLimit("tokens", "Tokens", 1000, "Day"))
+    limits = (UsageLimit("tokens", "Tokens", 1000, "Day"),)
+    team = Tenant("team", 1, limits=limits, max_running=9)
     found = await reserve(first, team)
     assert isinstance(found, Reservation)
+    account = first.account(team)
+    assert await first.start_running(account)
+    assert account.slots is not None
+    account.slots.end()
     found.settle(NO_USAGE)
     assert first.sync is not None
     await first.sync.call(leaves=True)
     assert await stored(second) == 0
+    redis = second.store._redis  # type: ignore[union-attr]
+    assert await redis.keys("penstock:running:*") == []
 
 
 async def test_without_a_store_a_gateway_has_its_share() -> None:

@@ -38,6 +38,9 @@ class Demand:
     wanted: int
 
 
+NO_DEMAND = Demand(least=1, waiting=0, wanted=0)
+
+
 @dataclass(slots=True)
 class Lease:
     """A gateway's piece of one limit in one window."""

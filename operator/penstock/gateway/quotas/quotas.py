@@ -11,7 +11,8 @@ from penstock.gateway.quotas.store import Store
 from penstock.gateway.quotas.store_sync import StoreSync
 from penstock.gateway.quotas.tenant_account import TenantAccount, TenantAccounts
 
-# Calls of the store that a request waits for before it is refused. Others may take what it was to get.
+# Calls of the store after which a request is refused if the last count, however old, leaves it too little.
+# While there is enough it goes on: others took what it was to get.
 MAX_CALLS = 4
 
 
@@ -62,8 +63,9 @@ class Quotas:
                 if self.sync is not None and any(each.is_low for each in quota.leases):
                     self.sync.refill()
                 return found
-            if num_calls == MAX_CALLS:
-                last = max((lease for lease, _ in found.needs), key=lambda each: each.window.end_s)
+            lacking = [lease for lease, amount in found.needs if amount > lease.remaining]
+            if lacking and num_calls >= MAX_CALLS:
+                last = max(lacking, key=lambda each: each.window.end_s)
                 return Shortage(last.limit, last.window.retry_after_s(self.now_s()))
             num_calls += 1
             for lease, amount in found.needs:
@@ -75,18 +77,15 @@ class Quotas:
         slots = account.slots
         if slots is None:
             return True
-        for _ in range(MAX_CALLS):
-            num_gateways = self._num_sharing()
-            if slots.has_room(num_gateways):
-                slots.start()
-                return True
+        while not slots.has_room(num_gateways := self._num_sharing()):
             if num_gateways is not None or slots.num_running >= slots.bound:
                 return False
             slots.num_waiting += 1
             await self._next_answer(account)
             if slots.is_full and not slots.has_room(self._num_sharing()):
                 return False
-        return False
+        slots.start()
+        return True
 
     def record(self, tenant: str, service: str, adapter: str, usage: Usage) -> None:
         """Count the usage of a request, and enter it in the ledger if there is a store to keep it."""

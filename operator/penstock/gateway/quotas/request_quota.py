@@ -2,6 +2,7 @@
 
 from penstock.core.tenants.limits import BUDGET_UNITS, Usage
 from penstock.core.tenants.quota import Reservation, Shortage, TooLarge
+from penstock.core.tenants.slots import SlotLease
 from penstock.core.tenants.tenant import LimitedResource, Tenant
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.apis.request import MAX_COUNT, InferenceRequest
@@ -31,7 +32,7 @@ class RequestQuota:
         self._tenant = tenant
         self._account: TenantAccount | None = None
         self._reservation: Reservation | None = None
-        self._has_slot = False
+        self._slots: SlotLease | None = None  # that it has one of
         self.model_name = self.service = self.adapter = ""
 
     async def admit(self, request: InferenceRequest, prompt_tokens: int) -> None:
@@ -49,8 +50,10 @@ class RequestQuota:
         if isinstance(found, Shortage):
             raise _exhausted(found)
         self._reservation = found
-        self._has_slot = await self._quotas.start_running(account)
-        if not self._has_slot:
+        slots = account.slots
+        if await self._quotas.start_running(account):
+            self._slots = slots
+        else:
             message = (
                 f"the tenant {account.name} has {self._tenant.max_running} requests running, which is its "
                 "limit: wait until one has ended"
@@ -91,8 +94,8 @@ class RequestQuota:
         account, reservation, self._reservation = self._account, self._reservation, None
         if account is None or reservation is None:
             return
-        if self._has_slot and account.slots is not None:
-            account.slots.end()
+        if self._slots is not None:  # the account has others if the tenant's bound was set since
+            self._slots.end()
         if used is None:
             reservation.cancel()
         else:

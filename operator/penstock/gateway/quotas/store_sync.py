@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from penstock.core.tenants.lease import Lease
+from penstock.core.tenants.lease import NO_DEMAND, Lease
 from penstock.gateway.quotas.batch import Batch, Increments, Reply
 from penstock.gateway.quotas.ledger import Ledger
 from penstock.gateway.quotas.quota_metrics import QuotaMetrics
@@ -84,6 +84,8 @@ class StoreSync:
                 pass
             self._wake.clear()
             await self.call()
+            # Those that waited take what they got: the next call gives back what nobody has
+            await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Add all that was used, give all pieces and slots back, and leave the store."""
@@ -127,8 +129,7 @@ class StoreSync:
             # The others have their turn before this one has another
             del self._accounts.changed[account.name]
             self._accounts.changed[account.name] = account
-            if not leaves:
-                _add_demand(batch, account, now_s)
+            _add_demand(batch, account, now_s, leaves=leaves)
         return batch
 
     def _collect(self, chosen: list[TenantAccount], now_s: float, *, gives_all: bool) -> Increments:
@@ -183,7 +184,12 @@ class StoreSync:
         self.is_up = False
 
 
-def _add_demand(batch: Batch, account: TenantAccount, now_s: float) -> None:
+def _add_demand(batch: Batch, account: TenantAccount, now_s: float, *, leaves: bool) -> None:
+    if leaves:
+        if account.slots is not None:
+            account.slots.held = 0
+            batch.slots.append((account.name, account.slots, NO_DEMAND))
+        return
     for lease in account.quota.leases:
         demand = lease.demand(now_s)
         lease.needs.clear()
