@@ -27,6 +27,15 @@ def test_tokens_in_flight():
     assert endpoints.tokens == {}
 
 
+def test_requests_without_tokens_are_held_beside_each_other():
+    endpoints = EndpointStates()
+    with endpoints.hold(A, 0):
+        with endpoints.hold(A, 0), endpoints.hold(A, 4):
+            assert endpoints.tokens == {A: 4}
+        assert endpoints.tokens == {}
+    assert endpoints.tokens == {}
+
+
 def test_endpoint_is_ejected_until_its_time_is_over_or_it_answers():
     endpoints = EndpointStates()
     assert endpoints.ejected(ENGINES, 100.0) == set()

@@ -32,9 +32,11 @@ class EndpointStates:
         try:
             yield
         finally:
-            self.tokens[pod] -= tokens
-            if not self.tokens[pod]:
-                del self.tokens[pod]
+            left = self.tokens.get(pod, 0) - tokens  # absent beside requests without tokens
+            if left:
+                self.tokens[pod] = left
+            else:
+                self.tokens.pop(pod, None)
 
     def ejected(self, endpoints: Iterable[Endpoint], now: float) -> set[str]:
         """Return the pods among the endpoints that are ejected for consecutive failures."""
