@@ -91,11 +91,12 @@ class Gateway:
             quota_store=quota_store,
         )
         self._model_list = ModelList()
+        engine_routes = {api.path: EngineRoute(self.state, api) for api in APIS}
         routes = Starlette(
             routes=[
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
-                *(Route(api.path, EngineRoute(self.state, api), methods=["POST"]) for api in APIS),
+                *(Route(path, app, methods=["POST"]) for path, app in engine_routes.items()),
                 *(
                     Route(path, StoredResponseRoute(self.state, path), methods=methods)
                     for path, methods in STORED_RESPONSE_ROUTES.items()
@@ -109,7 +110,7 @@ class Gateway:
         )
         routes.router.redirect_slashes = False
         self.routes = routes.routes
-        self.app: ASGIApp = Authentication(self.state, routes)
+        self.app: ASGIApp = Authentication(self.state, routes, engine_routes)
         self.management_app = management_app(self.state)
 
     def http_servers(self, certificate: ServedCertificate | None = None) -> HttpServers:

@@ -12,7 +12,7 @@ from penstock.gateway.http.client import (
     checked_headers,
     read_body,
 )
-from penstock.gateway.http.response_pieces import COUNTS_FOR_SERVICE
+from penstock.gateway.http.response_pieces import BODY_FOLLOWS, COUNTS_FOR_SERVICE
 from penstock.gateway.limits.request_allocation import RequestAllocation, RequestLimits
 
 COMPRESSED = "the body must not be compressed: send it without the header content-encoding"
@@ -176,6 +176,7 @@ async def test_response_in_parts(make_reply, logged):
             "status": 201,
             "headers": [(b"x", b"y"), REQUEST_ID],
             COUNTS_FOR_SERVICE: True,
+            BODY_FOLLOWS: False,
         },
         {"type": "http.response.body", "body": b"a", "more_body": True},
         {"type": "http.response.body", "body": b"", "more_body": False},

@@ -2,14 +2,26 @@
 
 import pytest
 
-from penstock.gateway.http.response_pieces import RESPONSE_PIECE_BYTES, send_in_pieces
+from penstock.gateway.http.response_pieces import (
+    BODY_FOLLOWS,
+    RESPONSE_PIECE_BYTES,
+    send_in_pieces,
+)
 
 START = {"type": "http.response.start", "status": 200, "headers": []}
 BODY = "http.response.body"
 
 
+class Writes:
+    """Tells the order in which a connection holds and sends."""
+
+    def __init__(self, events):
+        self.hold = lambda: events.append("hold")
+        self.flush = lambda: events.append("flush")
+
+
 async def sent(message):
-    """What is sent for a message: bytes of a body, other messages; "drain" where it waits."""
+    """What is sent for a message: bytes of a body, other messages; where it holds, sends, and waits."""
     events = []
 
     async def send(message):
@@ -21,19 +33,24 @@ async def sent(message):
     async def drain():
         events.append("drain")
 
-    await send_in_pieces(message, send, drain)
+    await send_in_pieces(message, send, Writes(events), drain)
     return events
 
 
 async def test_head_is_passed_on():
-    assert await sent(START) == [START, "drain"]
+    assert await sent(START) == [START, "flush", "drain"]
+
+
+async def test_head_is_held_if_the_body_follows():
+    message = {**START, BODY_FOLLOWS: True}
+    assert await sent(message) == ["hold", message]
 
 
 @pytest.mark.parametrize("size", [1, RESPONSE_PIECE_BYTES])
 async def test_small_chunk_is_one_piece(size):
     body = b"x" * size
     message = {"type": BODY, "body": body, "more_body": True}
-    assert await sent(message) == [(body, True), "drain"]
+    assert await sent(message) == [(body, True), "flush", "drain"]
 
 
 async def test_end_follows_the_last_piece():
@@ -44,11 +61,11 @@ async def test_end_follows_the_last_piece():
         b"c",
     ]
     parts = [(piece, True) for piece in pieces] + [(b"", False)]
-    expected = [event for part in parts for event in (part, "drain")]
+    expected = [event for part in parts for event in (part, "flush", "drain")]
     assert await sent({"type": BODY, "body": body, "more_body": False}) == expected
     assert await sent({"type": BODY, "body": body}) == expected
 
 
 async def test_empty_messages():
-    assert await sent({"type": BODY}) == [(b"", False), "drain"]
+    assert await sent({"type": BODY}) == [(b"", False), "flush", "drain"]
     assert await sent({"type": BODY, "more_body": True}) == []

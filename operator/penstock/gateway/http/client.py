@@ -13,7 +13,7 @@ from penstock.gateway.http.headers import (
     SERVICE_HEADER,
     RawHeaders,
 )
-from penstock.gateway.http.response_pieces import COUNTS_FOR_SERVICE
+from penstock.gateway.http.response_pieces import BODY_FOLLOWS, COUNTS_FOR_SERVICE
 from penstock.gateway.limits.request_allocation import RequestAllocation
 from penstock.gateway.request_lifecycle.cancellation import Receive
 from penstock_engine.contract.wire import REQUEST_ID_HEADER
@@ -153,12 +153,17 @@ class ClientResponse:
         self.is_started = self.is_request_read = self.is_held = False
 
     async def start(
-        self, status: int, headers: RawHeaders, *, counts_for_service: bool = True
+        self,
+        status: int,
+        headers: RawHeaders,
+        *,
+        counts_for_service: bool = True,
+        body_follows: bool = False,
     ) -> None:
         """Send the status and the headers.
 
         counts_for_service: whether the connection counts for the request's service. Else it may be replaced
-        while the response is unread.
+        while the response is unread. body_follows: whether a part of the body is sent at once.
         """
         if self.is_held:
             self.is_started = True
@@ -171,12 +176,13 @@ class ClientResponse:
             headers.append((b"connection", b"close"))
         self.status, self.is_started = status, True
         message = {"type": "http.response.start", "status": status, "headers": headers}
-        await self._send(message | {COUNTS_FOR_SERVICE: counts_for_service})
+        message |= {COUNTS_FOR_SERVICE: counts_for_service, BODY_FOLLOWS: body_follows}
+        await self._send(message)
 
     async def send_comment(self) -> None:
         """Send a comment of a stream that waits for an engine, after its head if that was not sent."""
         if not self.is_held:
-            await self.start(200, STREAM_HEADERS)
+            await self.start(200, STREAM_HEADERS, body_follows=True)
             self.is_held, self.is_started = True, False
         await self.send_chunk(WAITING_COMMENT)
 
@@ -202,7 +208,7 @@ class ClientResponse:
             await self.finish_stream(body_as_event(body, self.errors))
             return
         headers = [*headers, (b"content-length", b"%d" % len(body))]
-        await self.start(status, headers, counts_for_service=counts_for_service)
+        await self.start(status, headers, counts_for_service=counts_for_service, body_follows=True)
         await self.finish(body)
 
     async def send_error(self, error: RequestError) -> None:

@@ -69,12 +69,8 @@ class GatewayProtocol(H11Protocol):
         self._counted: Scope | None = None  # the request whose response counts for a service
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(
-            cast(
-                asyncio.Transport,
-                HalfClosingTransport(transport, self._has_unread, self._note_half_closed),
-            )
-        )
+        self._writes = HalfClosingTransport(transport, self._has_unread, self._note_half_closed)
+        super().connection_made(cast(asyncio.Transport, self._writes))
         _bound_send_buffer(transport)
         transport.set_write_buffer_limits(high=0)  # `flow` is paused while any byte is unsent
         if self._limit.add(self):
@@ -111,11 +107,12 @@ class GatewayProtocol(H11Protocol):
             if message.get(COUNTS_FOR_SERVICE, False):
                 self._counted = scope
                 self._note_unread()
-            await send_in_pieces(message, send, self.flow.drain)
+            await send_in_pieces(message, send, self._writes, self.flow.drain)
 
         try:
             await self._app(scope, receive, send_when_read)
         finally:
+            self._writes.flush()  # the head, if the body did not follow
             if self._counted is scope:  # not a pipelined request, which may have started
                 self._counted = None
                 self._note_unread()

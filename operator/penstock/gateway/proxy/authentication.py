@@ -1,10 +1,11 @@
 """Lets requests of tenants in: the first application that a request meets, whatever its path."""
 
+from collections.abc import Mapping
 from typing import cast
 
 from starlette.applications import Starlette
 from starlette.routing import Match, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.core.routing.apis import error_form
 from penstock.gateway.apis.errors import RequestError
@@ -26,11 +27,15 @@ def caller_of(scope: Scope) -> Caller:
 
 
 class Authentication:
-    """The ASGI application of the gateway: refuses a request, or passes it on with its caller."""
+    """The ASGI application of the gateway: refuses a request, or passes it on with its caller.
 
-    def __init__(self, state: GatewayState, app: Starlette) -> None:
+    by_path: applications of POST requests to these paths. The routes of app would find them too, in 50 us.
+    """
+
+    def __init__(self, state: GatewayState, app: Starlette, by_path: Mapping[str, ASGIApp]) -> None:
         self._state = state
         self._app = app
+        self._by_path = by_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = self._state
@@ -44,7 +49,8 @@ class Authentication:
             await self._refuse(scope, send, error, caller)
             return
         scope[CALLER] = caller
-        await self._app(scope, receive, send)
+        app = self._by_path.get(scope["path"]) if scope["method"] == "POST" else None
+        await (app or self._app)(scope, receive, send)
 
     async def _refuse(self, scope: Scope, send: Send, error: RequestError, caller: Caller) -> None:
         """Send an error, and count and log it. The body of the request is not read."""

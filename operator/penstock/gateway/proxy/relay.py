@@ -105,7 +105,8 @@ class Relay:
     async def _start(self, *more: tuple[bytes, bytes]) -> None:
         """Send the head. more: headers in addition to those of the engine."""
         self.is_blocked = True  # while the client does not read the response before this one
-        await self._client.start(self._upstream.status, [*self._upstream.headers, *more])
+        headers = [*self._upstream.headers, *more]
+        await self._client.start(self._upstream.status, headers, body_follows=True)
         self.is_blocked = False
 
     async def _send_chunk(self, chunk: bytes) -> None:
