@@ -49,7 +49,13 @@ DONE = b"data: [DONE]\n\n"
 WAYS = {"direct": "plain", "gateway": "plain", "objectives": "timed", "copied": "copied"}
 ROUNDS = 4
 SPENT = "/spent"
-WHOLE = b'{"choices":[{"message":{"content":"all of it"}}]}'
+USAGE = b'"usage":{"prompt_tokens":100,"completion_tokens":50,"total_tokens":150}'
+# As engines answer that say the usage of each response.
+LAST_EVENTS = [b'data: {"id":"x","choices":[],%b}\n\n' % USAGE, DONE]
+WHOLE = (
+    b'{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"all of it"},'
+    b'"finish_reason":"stop"}],%b}' % USAGE
+)
 
 
 async def engine(chunks: int, least_s: float, most_s: float) -> None:
@@ -61,11 +67,11 @@ async def engine(chunks: int, least_s: float, most_s: float) -> None:
                 await reader.readexactly(1)
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
-                body = await reader.readexactly(length)
+                length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
+                body = await reader.readexactly(int(length or 0))
                 if most_s:
                     await asyncio.sleep(random.uniform(least_s, most_s))
-                if not json.loads(body)["stream"]:
+                if not body or not json.loads(body).get("stream"):  # none: a proxy's probe
                     writer.write(
                         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
                         b"content-length: %d\r\n\r\n%s" % (len(WHOLE), WHOLE)
@@ -75,7 +81,7 @@ async def engine(chunks: int, least_s: float, most_s: float) -> None:
                     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
                     b"transfer-encoding: chunked\r\n\r\n"
                 )
-                for event in [EVENT] * chunks + [DONE]:
+                for event in [EVENT] * chunks + LAST_EVENTS:
                     writer.write(b"%x\r\n%s\r\n" % (len(event), event))
                     await asyncio.sleep(0)
                 writer.write(b"0\r\n\r\n")
@@ -158,13 +164,15 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
 
 
 @asynccontextmanager
-async def process(*arguments: str, checkout: str = "") -> AsyncIterator[tuple[int, int]]:
-    """Start this program in another role, or that of a checkout. Returns (port, pid)."""
+async def process(
+    *arguments: str, checkout: str = "", module: str = "benchmarks.gateway.overhead"
+) -> AsyncIterator[tuple[int, int]]:
+    """Start a program in another role, or that of a checkout. Returns (port, pid)."""
     environment = dict(os.environ)
     if checkout:
         environment["PYTHONPATH"] = f"{checkout}/operator:{checkout}/engine"
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.gateway.overhead", *arguments,
+        sys.executable, "-m", module, *arguments,
         stdout=asyncio.subprocess.PIPE, env=environment, cwd=checkout or None,
     )  # fmt: skip
     assert child.stdout is not None
