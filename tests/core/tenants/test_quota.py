@@ -196,13 +196,31 @@ def test_slots_of_a_gateway_without_the_store_are_its_share() -> None:
 
 def test_slots_that_are_not_needed_are_given_up() -> None:
     slots = SlotLease(9)
-    slots.take(6, 6)
+    slots.take(6, 6)  # more than half: others may lack some
     slots.start()
     assert slots.is_to_report
-    slots.demand()
+    slots.demand(0)
     assert slots.held == 2
     slots.end()
-    slots.demand()
+    slots.demand(0)
+    assert slots.held == 0
+    assert not slots.is_to_report
+
+
+def test_slots_that_were_in_use_lately_are_kept_while_there_are_enough() -> None:
+    slots = SlotLease(9)
+    slots.take(4, 4)
+    for _ in range(3):
+        slots.start()
+    slots.demand(0)
+    for _ in range(3):
+        slots.end()
+    slots.demand(0.9)
+    assert slots.held == 3
+    assert slots.has_room(None)
+    slots.demand(1)
+    assert slots.held == 3
+    slots.demand(2)
     assert slots.held == 0
     assert not slots.is_to_report
 

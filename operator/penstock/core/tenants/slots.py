@@ -4,20 +4,24 @@ from dataclasses import dataclass
 
 from penstock.core.tenants.lease import Demand
 
+# Time for which a gateway keeps as many slots as it had in use, s, while others find enough. A slot that is
+# taken anew costs its request a call of the store, and a tenant's requests come and go within milliseconds.
+KEEP_S = 1.0
+
 
 @dataclass(slots=True)
 class SlotLease:
-    """Slots that a gateway holds of a tenant's. bound: of all gateways together.
+    """Slots that a gateway holds of a tenant's."""
 
-    held: as the store has it, once it has answered. num_running: requests that have a slot. total: slots that
-    all gateways hold, by the store's last count.
-    """
-
-    bound: int
-    held: int = 0
-    num_running: int = 0
-    total: int = 0
+    bound: int  # of all gateways together
+    held: int = 0  # as the store has it, once it has answered
+    num_running: int = 0  # requests that have a slot
+    total: int = 0  # that all gateways hold, by the store's last count
     num_waiting: int = 0  # requests that wait for a slot
+    # The most that had a slot at a time in this interval of KEEP_S, and in the one before
+    _most: int = 0
+    _most_before: int = 0
+    _interval_s: float = float("-inf")  # when this interval began
 
     def has_room(self, num_gateways: int | None) -> bool:
         """Whether a request may run. num_gateways: that share the slots while the store is down."""
@@ -32,6 +36,7 @@ class SlotLease:
     def start(self) -> None:
         """Count a request that has a slot."""
         self.num_running += 1
+        self._most = max(self._most, self.num_running)
 
     def end(self) -> None:
         """Free the slot of a request."""
@@ -42,16 +47,24 @@ class SlotLease:
         """Whether the store has to know of a change: a request waits, or slots are not needed."""
         return self.num_waiting > 0 or self.held != self._needed
 
-    def demand(self) -> Demand:
+    def demand(self, now_s: float) -> Demand:
         """Give up slots that are not needed, and return what to take."""
+        if now_s >= self._interval_s + KEEP_S:
+            self._most_before, self._most = self._most, self.num_running
+            self._interval_s = now_s
         self.held = self._needed
         return Demand(1, self.num_waiting, self.num_waiting)
 
     @property
     def _needed(self) -> int:
-        """Slots in use, and half as many again, which the next requests find without asking the store."""
-        spare = (self.num_running + 1) // 2
-        return max(self.num_running, min(self.held, self.num_running + spare))
+        """Slots in use, and half as many again, which the next requests find without asking the store.
+
+        While all gateways hold at most half of the bound, as many as were in use lately, if these are more.
+        """
+        kept = self.num_running + (self.num_running + 1) // 2
+        if self.total <= self.bound // 2:
+            kept = max(kept, self._most, self._most_before)
+        return max(self.num_running, min(self.held, kept))
 
     def take(self, granted: int, total: int) -> None:
         """Add what the store has granted. total: slots of all gateways with it."""

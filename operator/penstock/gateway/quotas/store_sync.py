@@ -197,7 +197,7 @@ def _add_demand(batch: Batch, account: TenantAccount, now_s: float, *, leaves: b
             batch.takes.append((account.name, lease, lease.window, demand))
     slots = account.slots
     if slots is not None:
-        batch.slots.append((account.name, slots, slots.demand()))
+        batch.slots.append((account.name, slots, slots.demand(now_s)))
         slots.num_waiting = 0
 
 
