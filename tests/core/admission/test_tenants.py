@@ -35,6 +35,15 @@ def names(admission, *engines):
     return [name for name, _ in order(admission, 0.0, *engines)]
 
 
+def test_one_that_may_not_wait_displaces_nobody():
+    spec = replace(SPEC, max_queued=1)
+    admission = queue(request("low", Requester("low")), spec=spec)
+    refused = admission.add(request("1", Requester("high", priority=5, max_queued=0)), 0.0)
+    assert isinstance(refused, Reject)
+    assert refused.reason == "tenant_queue_full"
+    assert names(admission, engine()) == ["low"]
+
+
 def test_a_higher_class_is_first_though_its_requests_are_late():
     low, high = Requester("low"), Requester("high", priority=5)
     admission = queue(request("1", low), request("2", high, arrival_s=-9.0))

@@ -406,6 +406,26 @@ def test_a_full_queue_gives_up_a_lower_class(run):
     run(main, A, wanted=spec(max_queued=1))
 
 
+@pytest.mark.parametrize(
+    ("by", "wanted", "reason"),
+    [
+        (Requester("t", max_queued=0), spec(), "tenant_queue_full"),
+        (Requester("t"), spec(max_queued=0), "queue_full"),
+    ],
+)
+def test_where_none_may_wait_a_request_goes_at_once_or_is_refused(run, by, wanted, reason):
+    async def main(bench):
+        reservation = await bench.reserve(tokens=10.0, by=by)
+        bench.load(A).prefill_tokens = 900.0
+        with pytest.raises(RequestRefused) as refused:
+            await bench.reserve(by=by)
+        assert refused.value.reason == reason
+        assert (len(bench.queue._admission), bench.queue._grants, bench.num_waits) == (0, {}, 0)
+        reservation.end(10.0)
+
+    run(main, A, wanted=wanted)
+
+
 def test_a_tenant_bounds_how_many_requests_wait_and_how_long(run):
     async def main(bench):
         bench.load(A).prefill_tokens = 900.0

@@ -86,6 +86,8 @@ class Admission:
         displaced = None
         if (last := self._last_in_turn(waiting)) is waiting:
             return Reject(waiting, "queue_full", retry_s)
+        if last is not None and waiting.requester.max_queued == 0:
+            return Reject(waiting, "tenant_queue_full", retry_s)
         if last is not None:
             retry_s = self.retry_after_s(engines, last.requester.priority)
             displaced = Reject(last, "displaced", retry_s)
@@ -124,6 +126,14 @@ class Admission:
                 if len(kept) == len(engines):
                     return None
         return None
+
+    def refuse_to_wait(self, waiting: Waiting, engines: Sequence[EngineLoad] = ()) -> Reject | None:
+        """Remove a request that `next` has not returned, if it may not wait, as a bound is 0."""
+        if waiting.requester.max_queued != 0 and self.spec.max_queued != 0:
+            return None
+        self.remove(waiting.request_id)
+        reason: RejectReason = "queue_full" if self.spec.max_queued == 0 else "tenant_queue_full"
+        return Reject(waiting, reason, self.retry_after_s(engines, waiting.requester.priority))
 
     def requeue_late(self) -> None:
         """Queue late requests by deadline again: a new engine or copy may serve them in time."""
@@ -172,7 +182,7 @@ class Admission:
             for w in lane
         ]
         assert sorted(names) == sorted(self._all)
-        assert len(self._all) <= self.spec.max_queued
+        assert len(self._all) <= max(1, self.spec.max_queued)
         assert list(self._classes) == sorted(self._classes, reverse=True)
 
     def _lane_names(self) -> set[str]:
@@ -203,7 +213,8 @@ class Admission:
         requester = waiting.requester
         own = self._classes.get(requester.priority)
         num_waiting = 0 if own is None else own.shares.num_waiting_of(requester.tenant)
-        if requester.max_queued is not None and num_waiting >= requester.max_queued:
+        # With a bound of 0 a request may still go at once, and is queued for that: see refuse_to_wait.
+        if requester.max_queued is not None and num_waiting >= max(1, requester.max_queued):
             return "tenant_queue_full"
         rate = _prefill_tokens_per_s(usable)
         if self.spec.policy != "deadline" or not rate or math.isinf(rate):
@@ -223,7 +234,7 @@ class Admission:
     def _last_in_turn(self, newcomer: Waiting) -> Waiting | None:
         """The request to give up for a newcomer, possibly itself; None: there is room for all."""
         priority, name = newcomer.requester.priority, newcomer.adapter
-        limit = self.spec.max_queued
+        limit = max(1, self.spec.max_queued)
         if name:
             with_lane = [each for each in self._classes.values() if name in each.lanes]
             if sum(each.lanes[name].num_waiting for each in with_lane) >= MAX_LANE_SHARE * limit:

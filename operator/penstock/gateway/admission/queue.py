@@ -137,6 +137,8 @@ class AdmissionQueue:
         try:
             self.dispatch()
             if not grant.done():
+                if refused := self._admission.refuse_to_wait(waiting, list(self._loads.values())):
+                    raise RequestRefused.of(refused)
                 with while_waiting:
                     async with asyncio.timeout(wait_s):
                         await grant
