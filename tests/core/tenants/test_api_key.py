@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -65,12 +66,23 @@ def test_neither_the_entry_nor_texts_have_the_secret():
     assert json.loads(stored.encode()).keys() == {"salt", "hash", "name", "created"}
 
 
+@pytest.mark.parametrize(("lifetime_s", "entry"), [(math.inf, None), (86_400.0, 86_400)])
+def test_an_entry_keeps_the_lifetime_of_a_key_that_ends_earlier(lifetime_s, entry):
+    made = store_key(KEY, SALT, "ci", 1_000.0, 1_000.0 + lifetime_s)
+    ending = replace(made, hash=replace(made.hash, expires_s=2_000.0))
+    assert json.loads(ending.encode())["lifetime_s"] == entry
+    assert decode_stored_key(KEY.id, ending.encode().encode()) == ending
+    assert ending.lifetime_s == lifetime_s
+
+
 @pytest.mark.parametrize(
     "entry",
     [
         b"", b"{}", b"[]", b"null", b"5", b"\xff", b"[" * 5000, b'{"salt": 1, "hash": 2, "created": 3}',
         b'{"salt": "", "hash": "", "created": "2026-01-01T00:00:00Z"}',
         b'{"salt": "%s", "hash": "%s", "created": "x"}' % (b"00" * 16, b"00" * 32),
+        b'{"salt": "%s", "hash": "%s", "created": "2026-01-01T00:00:00Z", "lifetime_s": []}'
+        % (b"00" * 16, b"00" * 32),
         b'{"salt": "%s", "hash": "%s", "created": "2026-01-01T00:00:00Z", "expires": 1}'
         % (b"00" * 16, b"00" * 32),
     ],

@@ -146,14 +146,30 @@ async def test_rotation_ends_the_old_key_and_keeps_name_and_lifetime(kube, names
     await store.add("mine", stored)
     new = make_api_key(secrets.token_bytes(ID_BYTES + SECRET_BYTES))
     successor = store_key(new, bytes(SALT_BYTES), "", 2_000.0)
-    ending = await store.rotate(old.id, successor, 3_000.0)
+    added, ending = await store.rotate(old.id, successor, 3_000.0)
     assert ending.hash.expires_s == 3_000.0
     found = {each.key.id: each.key for each in await store.find_all()}
-    assert found[old.id] == ending
+    assert (found[new.id], found[old.id]) == (added, ending)
     assert (found[new.id].name, found[new.id].hash.expires_s) == ("ci", 6_000.0)
     assert found[new.id].hash.matches(new.secret)
     assert await store.prune(3_000.0) == 1
     assert [each.key.id for each in await store.find_all()] == [new.id]
+
+
+@pytest.mark.parametrize(
+    ("expires_s", "next_expires_s"), [(math.inf, math.inf), (5_000.0, 6_500.0)]
+)
+async def test_a_key_that_is_rotated_again_gives_its_first_lifetime(
+    kube, namespace, expires_s, next_expires_s
+):
+    store = KeyStore(kube, namespace)
+    old, stored = new_key("ci", expires_s)
+    await store.add("mine", stored)
+    for created_s in (2_000.0, 2_500.0):
+        new = make_api_key(secrets.token_bytes(ID_BYTES + SECRET_BYTES))
+        await store.rotate(old.id, store_key(new, bytes(SALT_BYTES), "", created_s), 3_000.0)
+    found = {each.key.id: each.key for each in await store.find_all()}
+    assert (found[old.id].hash.expires_s, found[new.id].hash.expires_s) == (3_000.0, next_expires_s)
 
 
 async def test_a_key_that_is_revoked_meanwhile_is_not_brought_back(kube, namespace, monkeypatch):

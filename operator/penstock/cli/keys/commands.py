@@ -139,12 +139,20 @@ def rotate(
 ) -> None:
     """Create a key in place of another, and print it. The old one expires after the overlap.
 
-    The new key has the name of the old one, and its lifetime unless --expires is given.
+    The new key has the name of the old one, and the lifetime that it was created with, unless --expires is
+    given.
     """
     key, stored = _new_key("", expires)
     at_s = unix_time() + _lifetime_s(overlap)
-    old = _run(keys_namespace, lambda store: store.rotate(key_id, stored, at_s))
-    _show(key, f"API key {key.id} in place of {key_id}, which is {_validity(old.hash.expires_s)}")
+    new, old = _run(keys_namespace, lambda store: store.rotate(key_id, stored, at_s))
+    until_s = old.hash.expires_s
+    end = (
+        f"has expired at {timestamp(until_s)}"
+        if until_s <= unix_time()
+        else f"is {_validity(until_s)}"
+    )
+    validity = _validity(new.hash.expires_s)
+    _show(key, f"API key {key.id}, {validity}, in place of {key_id}, which {end}")
 
 
 @app.command()

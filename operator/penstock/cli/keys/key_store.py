@@ -107,17 +107,19 @@ class KeyStore:
         ]
         return sorted(found, key=lambda each: (each.tenant, each.secret, each.key.created_s))
 
-    async def rotate(self, key_id: str, new: StoredKey, old_expires_s: float) -> StoredKey:
-        """Add a key beside an old one, which expires then, or earlier if it does anyway. Returns the old one.
+    async def rotate(
+        self, key_id: str, new: StoredKey, old_expires_s: float
+    ) -> tuple[StoredKey, StoredKey]:
+        """Add a key beside an old one, which expires then, or earlier if it does anyway. Returns new and old.
 
         new: with the name and the lifetime to take from the old key still empty or infinite.
         """
         for _ in range(MAX_ATTEMPTS):
             secret, old = await self._find(key_id)
             successor = replace(new, name=new.name or old.name)
-            if new.hash.expires_s == math.inf and old.hash.expires_s != math.inf:
-                expires_s = new.created_s + old.hash.expires_s - old.created_s
-                successor = replace(successor, hash=replace(new.hash, expires_s=expires_s))
+            if new.lifetime_s == math.inf and old.lifetime_s != math.inf:
+                new_hash = replace(new.hash, expires_s=new.created_s + old.lifetime_s)
+                successor = replace(successor, hash=new_hash, lifetime_s=old.lifetime_s)
             expires_s = min(old.hash.expires_s, old_expires_s)
             ending = replace(old, hash=KeyHash(old.hash.digest, expires_s))
             path = f"/data/{key_id}"
@@ -129,7 +131,7 @@ class KeyStore:
             name = secret["metadata"]["name"]
             try:
                 await self._kube.patch(SECRETS, self._namespace, name, steps, manager=MANAGER)
-                return ending
+                return successor, ending
             except Rejected as error:
                 if TOO_LONG in str(error):
                     raise _explain(error, name) from error

@@ -81,17 +81,21 @@ NO_KEY = KeyHash(bytes(SALT_BYTES + hashlib.sha256().digest_size), -math.inf)
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key as a Secret has it: its hash, and what people know it by. Times are Unix times."""
+    """A key as a Secret has it: its hash, and what people know it by. Times are Unix times.
+
+    lifetime_s: what it was created with, and what its successor gets. A rotation changes only its end.
+    """
 
     id: str
     hash: KeyHash
     name: str
     created_s: float
+    lifetime_s: float
 
     def encode(self) -> str:
         """The entry of the Secret for this key."""
         digest, expires_s = self.hash.digest, self.hash.expires_s
-        fields = {
+        fields: dict[str, str | int | None] = {
             "salt": digest[:SALT_BYTES].hex(),
             "hash": digest[SALT_BYTES:].hex(),
             "name": self.name,
@@ -99,6 +103,8 @@ class StoredKey:
         }
         if expires_s != math.inf:
             fields["expires"] = timestamp(expires_s)
+        if self.lifetime_s != expires_s - self.created_s:
+            fields["lifetime_s"] = None if self.lifetime_s == math.inf else round(self.lifetime_s)
         return json.dumps(fields)
 
 
@@ -106,7 +112,8 @@ def store_key(
     key: ApiKey, salt: bytes, name: str, created_s: float, expires_s: float = math.inf
 ) -> StoredKey:
     """Make the entry of a new key. salt: SALT_BYTES random bytes."""
-    return StoredKey(key.id, KeyHash(_digest(salt, key.secret), expires_s), name, created_s)
+    key_hash = KeyHash(_digest(salt, key.secret), expires_s)
+    return StoredKey(key.id, key_hash, name, created_s, expires_s - created_s)
 
 
 def decode_stored_key(key_id: str, entry: bytes) -> StoredKey:
@@ -116,11 +123,13 @@ def decode_stored_key(key_id: str, entry: bytes) -> StoredKey:
         digest = bytes.fromhex(fields["salt"]) + bytes.fromhex(fields["hash"])
         name, created_s = str(fields.get("name", "")), parse_timestamp(fields["created"])
         expires_s = parse_timestamp(fields["expires"]) if "expires" in fields else math.inf
+        lifetime_s = fields.get("lifetime_s", expires_s - created_s)
+        lifetime_s = math.inf if lifetime_s is None else float(lifetime_s)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         digest = b""
     if KEY_ID.fullmatch(key_id) is None or len(digest) != len(NO_KEY.digest):
         raise ValueError(f"the entry {key_id} is no API key: revoke it, and create another one")
-    return StoredKey(key_id, KeyHash(digest, expires_s), name, created_s)
+    return StoredKey(key_id, KeyHash(digest, expires_s), name, created_s, lifetime_s)
 
 
 def parse_lifetime_s(text: str) -> float:
