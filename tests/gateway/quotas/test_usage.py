@@ -10,7 +10,9 @@ import pytest
 from tests.gateway.support.engine_stub import Engine
 from tests.gateway.support.front import Front
 from tests.support.tools.redis_process import RedisProcess, redis_process
+from typer.testing import CliRunner
 
+from penstock.cli.main import build
 from penstock.cli.usage.report import UsageSum, sum_usage
 from penstock.clients.pods.usage_report import DAY_S, PATH, UsageRow, encode, parse
 from penstock.core.spec.prices import Prices
@@ -40,6 +42,14 @@ def test_usage_is_summed_by_tenant_model_and_day() -> None:
         "ml/chat", "ml/chat:tuned", "ml/code",
     ]  # fmt: skip
     assert [each.name for each in sum_usage(rows, PRICES, "day")] == ["1970-01-01", "1970-01-02"]
+
+
+def test_a_model_needs_its_namespace() -> None:
+    result = CliRunner(env={"TERMINAL_WIDTH": "200"}).invoke(
+        build("usage"), ["usage", "--model", "chat"]
+    )
+    assert result.exit_code == 2
+    assert "chat has no namespace: give NAMESPACE/NAME, such as default/chat" in result.output
 
 
 async def get(front: Front, **query: Any) -> tuple[int, bytes]:

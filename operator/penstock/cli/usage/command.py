@@ -66,6 +66,9 @@ def command(
     """
     today = datetime.fromtimestamp(unix_time(), UTC).date()
     first, last = from_ or today.replace(day=1), to or today
+    if model is not None and "/" not in model:
+        message = f"{model} has no namespace: give NAMESPACE/NAME, such as default/{model}"
+        raise typer.BadParameter(message, param_hint="--model")
     if last < first:
         raise typer.BadParameter(f"--to {last} is before --from {first}", param_hint="--to")
     try:
@@ -76,6 +79,9 @@ def command(
     chosen = [
         each for each in rows if tenant in (None, each.tenant) and model in (None, each.service)
     ]
+    if not chosen:
+        limits = f"{f' of the tenant {tenant}' if tenant else ''}{f' for {model}' if model else ''}"
+        typer.echo(f"the ledger has no usage{limits} from {first} to {last}", err=True)
     _print(sum_usage(chosen, prices, by), by, output)
 
 
