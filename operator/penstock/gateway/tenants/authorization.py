@@ -31,14 +31,18 @@ def check_suspension(caller: Caller) -> None:
     """Raise RequestError if the caller's tenant is suspended."""
     tenant = caller.tenant
     if tenant is not None and tenant.is_suspended:
-        raise RequestError(403, f"the tenant {tenant.name} is suspended", code="tenant_suspended")
+        message = f"the tenant {tenant.name} is suspended: its spec.suspend has to be Never"
+        raise RequestError(403, message, code="tenant_suspended")
 
 
 def check_route(caller: Caller, api_path: str) -> None:
     """Raise RequestError if the caller may send no request to an API route."""
     tenant = caller.tenant
     if tenant is not None and not tenant.may_call(api_path):
-        message = f"the tenant {tenant.name} has no access to {api_path}"
+        message = (
+            f"the tenant {tenant.name} has no access to {api_path}: an entry of its spec.access has to allow "
+            "this route"
+        )
         raise RequestError(403, message, code="route_not_allowed")
 
 
