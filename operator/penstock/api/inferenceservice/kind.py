@@ -74,7 +74,7 @@ class InferenceServiceSpec(Workload):
         "without them, by KV-cache use and queue length."
     )
     prices: Prices | None = optional(
-        "Prices of tokens and accelerators, by which `penstock usage` shows costs. Default: none."
+        "Prices of tokens, by which `penstock usage` shows costs. Default: none."
     )
     rollout: Rollout = Field(
         default=Rollout(), description="How a new revision replaces the old one."
