@@ -12,6 +12,7 @@ from penstock.core.batches.shared_token import TENANT_HEADER
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}", TENANT_HEADER: "team"}
 FORM = {"Content-Type": "multipart/form-data; boundary=b"}
+EMPTY_FILE = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n\r\n'
 PURPOSE = b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
 FILE = b'--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\nx\r\n'
 END = b"--b--\r\n"
@@ -130,6 +131,7 @@ BAD_FORMS: list[tuple[dict[str, str], bytes, int]] = [
     (FORM, PURPOSE + FILE + FILE + END, 400),
     (FORM, PURPOSE + FILE, 400),
     (FORM, PURPOSE.replace(b"batch", b"fine-tune") + FILE + END, 400),
+    (FORM, PURPOSE.replace(b"batch", b"vision") + EMPTY_FILE + END, 400),
     (FORM, PURPOSE * 17 + FILE + END, 400),
     (FORM, PURPOSE.replace(b"batch", b"b" * 2000) + FILE + END, 400),
     (FORM, PURPOSE + b"--b\r\nX: " + b"y" * 100_000 + b"\r\n\r\n" + FILE + END, 400),

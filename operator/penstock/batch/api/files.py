@@ -43,9 +43,12 @@ class FileRoutes:
     async def _upload(self, request: web.Request) -> web.Response:
         tenant, file_id = tenant_of(request), keys.new_file_id()
         content = keys.file_content(tenant, file_id)
+        is_stored = False
         with self._quota.upload(tenant) as upload:
 
             async def store_file(chunks: AsyncIterator[bytes]) -> int:
+                nonlocal is_stored
+                is_stored = True
                 return await self._catalog.store.upload(content, _counted(chunks, upload))
 
             try:
@@ -53,7 +56,7 @@ class FileRoutes:
                 file = self._file(tenant, file_id, form)
                 await self._catalog.add_file(file)
             except BaseException:
-                if upload.num_bytes:
+                if is_stored:  # also an empty file, which counts for no bound
                     await self._catalog.store.delete(content)
                 raise
         return web.json_response(file_object(file))
