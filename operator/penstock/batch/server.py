@@ -15,7 +15,8 @@ from aiohttp import web
 from penstock.batch.app import Management, api_app
 from penstock.batch.running.job import JobContext
 from penstock.batch.running.line_client import LineClient
-from penstock.batch.running.line_permits import LinePermits
+from penstock.batch.running.line_memory import memory_limit
+from penstock.batch.running.permits import TenantPermits
 from penstock.batch.running.runner import BatchRunner
 from penstock.batch.settings import BatchSettings
 from penstock.batch.store.catalog import Catalog
@@ -27,6 +28,9 @@ from penstock.clients.machine.token_file import follow_token, read_token
 
 logger = logging.getLogger(__name__)
 
+# Input files that are checked at a time. A check keeps the processor busy, so each further one makes requests
+# of clients slower.
+MAX_CHECKS = 2
 # s: time for open requests of gateways and probes to be answered, after the server has stopped to listen.
 LAST_REQUESTS_S = 2.0
 
@@ -88,8 +92,11 @@ async def running(
     ):
         catalog = Catalog(store)
         await catalog.load()
-        permits = LinePermits(settings.max_lines)
-        runner = BatchRunner(JobContext(catalog, client, permits, settings, metrics, now))
+        permits = TenantPermits(settings.max_lines)
+        checks = TenantPermits(MAX_CHECKS)
+        memory = memory_limit(settings.line_memory_bytes, settings.max_line_bytes)
+        context = JobContext(catalog, client, permits, checks, memory, settings, metrics, now)
+        runner = BatchRunner(context)
         app = api_app(catalog, runner, settings, token, now)
         async with runner.running(), listening(app, settings.host, settings.port) as port:
             management.is_ready = True

@@ -34,8 +34,12 @@ class BatchSettings:
     # s: files, and batches that have ended, are deleted this long after their creation.
     retention_s: int = 30 * 24 * 3600
 
-    # Lines of all batches that are at the gateway at a time.
-    max_lines: int = 256
+    # Lines of all batches that are at the gateway at a time. One tenant may have half of those that others
+    # leave: as many as a replica runs sequences by default.
+    max_lines: int = 512
+    # Memory in bytes of lines and answers that are at the gateway or wait to be sent again. One tenant may
+    # have half of what others leave: 32 of the longest lines.
+    line_memory_bytes: int = 256 << 20
     # Longer lines are refused, as the gateway would refuse their bodies.
     max_line_bytes: int = MAX_BODY_BYTES
     # Time limit of a line at the gateway: a minute more than the gateway's own, which says what was late.

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -144,9 +145,11 @@ async def test_a_line_that_this_program_cannot_send_ends(
 ) -> None:
     attempts, send = [], LineClient.send
 
-    async def broken(client: LineClient, batch: Batch, line: InputLine) -> Answer | None:
+    async def broken(
+        client: LineClient, batch: Batch, line: InputLine, take_memory: Callable[[int], bool]
+    ) -> Answer | None:
         if line.custom_id != "bad":
-            return await send(client, batch, line)
+            return await send(client, batch, line, take_memory)
         attempts.append(line.custom_id)
         raise RuntimeError
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.batch.running.line_client import LineClient
-from penstock.batch.running.line_permits import LinePermits
+from penstock.batch.running.line_memory import LineMemory
 from penstock.batch.running.line_source import LineSource
+from penstock.batch.running.permits import TenantPermits
 from penstock.batch.store.journal import Journal, JournalEntry
 from penstock.batch.store.keys import new_line_id
 from penstock.batch.store.object_store import StoreError
@@ -48,14 +49,18 @@ class Execution:
         source: LineSource,
         journal: Journal,
         client: LineClient,
-        permits: LinePermits,
+        permits: TenantPermits,
+        memory: LineMemory,
         metrics: BatchMetrics,
         now: Callable[[], float],
     ) -> None:
         self._batch, self._source, self._journal = batch, source, journal
-        self._client, self._permits, self._metrics, self._now = client, permits, metrics, now
+        self._client, self._permits, self._memory = client, permits, memory
+        self._metrics, self._now = metrics, now
         self._window = LineWindow()
         self._running: set[asyncio.Task[None]] = set()
+        self._num_seeking = 0  # of these, those without a line yet
+        self._reading = asyncio.Lock()
         self._refused: deque[_PendingLine] = deque()  # they are sent again
         self._changed = asyncio.Event()
         self._is_read = self._is_stopped = self._is_closing = False
@@ -86,6 +91,7 @@ class Execution:
             self._is_closing = True
             self._changed.set()
             await asyncio.wait([flushing])
+            self._memory.close()
         if self._failure is not None:
             raise self._failure
         return self._is_done
@@ -97,11 +103,11 @@ class Execution:
     async def _send_all(self) -> None:
         while not self._is_stopped and not self._is_done:
             self._changed.clear()
-            pending = await self._next() if self._may_send() else None
-            if pending is None:
+            if not self._may_send():
                 await self._wait_for_change()
                 continue
-            task = asyncio.create_task(self._send(pending))
+            self._num_seeking += 1
+            task = asyncio.create_task(self._send())
             self._running.add(task)
             task.add_done_callback(self._note_end)
 
@@ -110,19 +116,29 @@ class Execution:
             len(self._running) < self._window.num_lines
             and self._now() >= self._window.resume_s
             and self._journal.has_room
+            and (
+                len(self._refused) > self._num_seeking
+                or (not self._is_read and self._memory.has_room)
+            )
         )
 
     async def _next(self) -> _PendingLine | None:
-        """The next line, a refused one first; None if all are read. Raises StoreError."""
+        """The next line, a refused one first; None if all are read, or there is no memory for it.
+
+        Raises StoreError.
+        """
         if self._refused:
             return self._refused.popleft()
-        line = None if self._is_read else await self._source.next()
-        if line is None:
-            if not self._is_read:
+        async with self._reading:
+            if self._is_read or not self._memory.has_room:
+                return None
+            with self._memory.reading():
+                line = await self._source.next()
+            if line is None:
                 self._is_read = True
-                self._changed.set()
-            return None
-        return _PendingLine(line)
+                return None
+            self._memory.add(len(line.body))
+            return _PendingLine(line)
 
     async def _wait_for_change(self) -> None:
         try:
@@ -141,25 +157,42 @@ class Execution:
             self._failure = error
             self.stop()
 
-    async def _send(self, pending: _PendingLine) -> None:
+    async def _send(self) -> None:
+        """Send the next line when there is a permit. Lines that wait for one take no memory."""
+        async with self._permits.hold(self._batch.tenant):
+            sent_s = self._now()
+            pending = await self._find(sent_s)
+            if pending is not None:
+                await self._try(pending, sent_s)
+
+    async def _find(self, sent_s: float) -> _PendingLine | None:
+        """The line to send now; None if there is none. Raises StoreError."""
+        try:
+            if sent_s < self._window.resume_s or self._is_stopped:
+                return None
+            return await self._next()
+        finally:
+            self._num_seeking -= 1
+
+    async def _try(self, pending: _PendingLine, sent_s: float) -> None:
         """Send a line once. Without a result it is among the refused ones then."""
         result = None
         try:
-            async with self._permits.hold(self._batch.tenant):
-                sent_s = self._now()
-                if sent_s >= self._window.resume_s and not self._is_stopped:
-                    answer = await self._answer_to(pending.line)
-                    result = self._result_of(pending, answer, sent_s)
+            with self._memory.answer() as take_memory:
+                answer = await self._answer_to(pending.line, take_memory)
+                result = self._result_of(pending, answer, sent_s)
+                if result is not None:
+                    self._keep(pending.line, result)
         finally:
             if result is None:
                 self._refused.append(pending)
-        if result is not None:
-            self._keep(pending.line, result)
 
-    async def _answer_to(self, line: InputLine) -> Answer | None:
+    async def _answer_to(
+        self, line: InputLine, take_memory: Callable[[int], bool]
+    ) -> Answer | None:
         """The answer to a line; NOT_SENT after an error of this program."""
         try:
-            return await self._client.send(self._batch, line)
+            return await self._client.send(self._batch, line, take_memory)
         except Exception:
             logger.exception("a line of %s was not sent", self._batch.id)
             return NOT_SENT
@@ -184,6 +217,7 @@ class Execution:
         self._metrics.lines.labels("completed" if result.is_success else "failed").inc()
         text = result_line(new_line_id(), line.custom_id, result)
         self._journal.add(JournalEntry(line.index, result.is_success, text))
+        self._memory.add(-len(line.body))
         if self._journal.is_segment_full:
             self._changed.set()
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from penstock.batch.running.execution import Execution
 from penstock.batch.running.line_client import LineClient
-from penstock.batch.running.line_permits import LinePermits
+from penstock.batch.running.line_memory import LineMemory
 from penstock.batch.running.line_source import LineSource
+from penstock.batch.running.permits import TenantPermits
 from penstock.batch.running.result_files import ResultFiles
 from penstock.batch.settings import BatchSettings
 from penstock.batch.store.catalog import Catalog
@@ -18,6 +19,7 @@ from penstock.batch.telemetry import BatchMetrics
 from penstock.clients.machine.logs import fields
 from penstock.core.batches.input_check import InputCheck
 from penstock.core.batches.records import Batch
+from penstock_engine.http.fair_limit import FairLimit
 
 logger = logging.getLogger(__name__)
 
@@ -30,14 +32,16 @@ MIN_PAUSE_S, MAX_PAUSE_S = 2.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """State that all batches share. now: Unix time."""
+    """State that all batches share."""
 
     catalog: Catalog
     client: LineClient
-    permits: LinePermits
+    lines: TenantPermits  # of lines at the gateway
+    checks: TenantPermits  # of checks of input files
+    memory: FairLimit  # bytes of lines and of their answers
     settings: BatchSettings
     metrics: BatchMetrics
-    now: Callable[[], float]
+    now: Callable[[], float]  # Unix time
 
 
 class BatchJob:
@@ -125,6 +129,10 @@ class BatchJob:
         return int(self._context.now())
 
     @property
+    def _is_to_check(self) -> bool:
+        return not self._is_closing and self.batch.status == "validating"
+
+    @property
     def _is_expired(self) -> bool:
         return self._context.now() >= self.batch.expires_s
 
@@ -146,14 +154,15 @@ class BatchJob:
         catalog, settings = self._context.catalog, self._context.settings
         check = InputCheck(self.batch.endpoint, settings.max_line_bytes)
         file = catalog.file(self.batch.tenant, self.batch.input_file)
-        if file is not None:
-            async for chunk in catalog.content(file, CHUNK_BYTES):
-                await asyncio.to_thread(check.feed, chunk)
-                if check.is_over or self._is_closing or self.batch.status != "validating":
-                    break
-        if self._is_closing:
-            return
-        await asyncio.to_thread(check.close)
+        async with self._context.checks.hold(self.batch.tenant):
+            if file is not None and self._is_to_check:
+                async for chunk in catalog.content(file, CHUNK_BYTES):
+                    await asyncio.to_thread(check.feed, chunk)
+                    if check.is_over or not self._is_to_check:
+                        break
+            if self._is_closing:
+                return
+            await asyncio.to_thread(check.close)
         async with self._saving:
             if self.batch.status != "validating":  # it was cancelled
                 return
@@ -175,8 +184,9 @@ class BatchJob:
         is_done = False
         if not self._is_expired and self.batch.status == "in_progress" and not self._is_closing:
             execution = self._execution = Execution(
-                self.batch, source, journal, context.client, context.permits, context.metrics,
-                context.now,
+                self.batch, source, journal, context.client, context.lines,
+                LineMemory(context.memory, self.batch.tenant, context.settings.max_line_bytes),
+                context.metrics, context.now,
             )  # fmt: skip
             try:
                 is_done = await execution.run()

@@ -2,6 +2,7 @@
 
 import logging
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -68,27 +69,36 @@ class LineClient:
     ) -> None:
         await self._session.close()
 
-    async def send(self, batch: Batch, line: InputLine) -> Answer | None:
-        """Send a line. Returns the answer; None if there was none or only a part of it."""
+    async def send(
+        self, batch: Batch, line: InputLine, take_memory: Callable[[int], bool]
+    ) -> Answer | None:
+        """Send a line. Returns the answer; None if there was none or only a part of it.
+
+        take_memory: takes so many bytes for the answer, and returns False if there are too few.
+        """
         headers = self._token.headers(batch.tenant) | {"Content-Type": "application/json"}
         url = f"{self._url}{batch.endpoint}"
         try:
             async with self._session.post(
                 url, data=line.body, headers=headers, allow_redirects=False
             ) as response:
-                return await _read(response)
+                return await _read(response, take_memory)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             logger.debug("a line of %s got no answer: %s", batch.id, type(error).__name__)
             return None
 
 
-async def _read(response: aiohttp.ClientResponse) -> Answer:
+async def _read(
+    response: aiohttp.ClientResponse, take_memory: Callable[[int], bool]
+) -> Answer | None:
     request_id = response.headers.get(REQUEST_ID_HEADER, "")[:128]
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > MAX_ANSWER_BYTES:
             return Answer(413, TOO_LONG, request_id)
+        if not take_memory(len(chunk)):
+            return None
     retry_after = response.headers.get("Retry-After", "")
     is_number = retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 10
     return Answer(

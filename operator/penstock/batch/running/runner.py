@@ -74,7 +74,7 @@ class BatchRunner:
                 job.note_time()
             self._context.metrics.note_batches(
                 [job.batch for job in self._jobs.values()],
-                self._context.permits.num_held,
+                self._context.lines.num_held,
                 self._context.now(),
             )
             await asyncio.sleep(TICK_INTERVAL_S)
