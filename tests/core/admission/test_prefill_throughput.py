@@ -44,6 +44,11 @@ def test_time_that_cannot_be_is_none():
     assert PrefillThroughput().after_first_token(10, -1.0).prefill_tokens_per_s == math.inf
 
 
+def test_an_answer_without_tokens_says_nothing():
+    for before in (PrefillThroughput(), PrefillThroughput(100.0, 1.0)):
+        assert before.after_first_token(0.0, 0.1) == before
+
+
 @pytest.mark.parametrize(("tokens", "took_s"), [(1e9, 1e-3), (1.0, 1e6), (1e9, 1e6), (1.0, 1e-9)])
 def test_one_answer_moves_a_pace_little_whatever_it_says(tokens, took_s):
     throughput = PrefillThroughput()

@@ -26,8 +26,11 @@ class PrefillThroughput:
     def after_first_token(self, prompt_tokens: float, took_s: float) -> "PrefillThroughput":
         """Add one answer. prompt_tokens: its own and those that the engine had to prefill before.
 
-        An answer weighs as much as its tokens, so that the fixed cost of an iteration matters little.
+        An answer weighs as much as its tokens, so that the fixed cost of an iteration matters little. One
+        without tokens says nothing: as the first one it would be a throughput of 0 for good.
         """
+        if prompt_tokens <= 0:
+            return self
         took_s = max(0.0, took_s)
         if not self.is_known:
             return PrefillThroughput(prompt_tokens, took_s)
