@@ -138,6 +138,7 @@ BAD_FORMS: list[tuple[dict[str, str], bytes, int]] = [
     (FORM, PURPOSE + b"--b\r\n" + b"X: y\r\n" * 1000 + b"\r\nx\r\n" + END, 400),
     (FORM, PURPOSE + NESTED + END, 400),
     (FORM, b"\x00" * 300_000, 400),
+    (FORM, b"\n" * 2000 + PURPOSE + FILE + END, 400),
 ]  # fmt: skip
 
 
