@@ -9,7 +9,7 @@ import typer
 from rich import box
 from rich.table import Column, Table
 
-from penstock.chart.names import LEASE_NAME
+from penstock.chart.names import LEASE_NAME, NAMESPACE
 from penstock.cli.adapters.report import AdapterReport, adapter_report
 from penstock.cli.options.namespaces import Namespace, OperatorNamespace
 from penstock.cli.output.exit_status import exit_status
@@ -36,7 +36,7 @@ def command(
     output: Annotated[
         Literal["table", "json"], typer.Option("--output", "-o", help="Format of the output.")
     ] = "table",
-    operator_namespace: OperatorNamespace = "penstock-system",
+    operator_namespace: OperatorNamespace = NAMESPACE,
 ) -> None:
     """Print where LoRA adapters are, their demand, and why they have so many copies.
 

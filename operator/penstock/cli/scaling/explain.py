@@ -10,7 +10,7 @@ from rich.table import Table
 
 from penstock.api.conversion.convert import InvalidService
 from penstock.api.conversion.past_specs import parse_accepted_spec
-from penstock.chart.names import LEASE_NAME
+from penstock.chart.names import LEASE_NAME, NAMESPACE
 from penstock.cli.options.namespaces import Namespace, OperatorNamespace
 from penstock.cli.output.exit_status import exit_status
 from penstock.cli.output.terminal import make_console
@@ -48,7 +48,7 @@ def command(
             help="Setting to try instead of the real one, such as maxReplicas=8 or ttft=1s; may be repeated.",
         ),
     ] = None,
-    operator_namespace: OperatorNamespace = "penstock-system",
+    operator_namespace: OperatorNamespace = NAMESPACE,
 ) -> None:
     """Print the scaling decision in the status, then the operator's next one and what would change it."""
     try:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.chart.names import LEASE_NAME
+from penstock.chart.names import LEASE_NAME, NAMESPACE
 from penstock.cli.options.namespaces import Namespace, OperatorNamespace
 from penstock.cli.output.exit_status import exit_status
 from penstock.cli.output.file import require_writable
@@ -32,7 +32,7 @@ def command(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="File to write.", callback=require_writable)
     ] = Path("recording.jsonl"),
-    operator_namespace: OperatorNamespace = "penstock-system",
+    operator_namespace: OperatorNamespace = NAMESPACE,
 ) -> None:
     """Record scaling decisions as JSON lines after a header, for `penstock replay`."""
     try:

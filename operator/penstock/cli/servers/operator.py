@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from penstock.chart.names import NAMESPACE
 from penstock.cli.options.logs import LogFormatOption, LogLevelOption
 from penstock.clients.machine.error_groups import innermost
 from penstock.clients.machine.logs import configure as configure_logs
@@ -43,7 +44,7 @@ def run(
     port: Annotated[int, typer.Option(help="Port of the probe and metrics endpoints.")] = 8081,
     lease_namespace: Annotated[
         str, typer.Option(help="Namespace of the leader's Lease and of the gateways.")
-    ] = "penstock-system",
+    ] = NAMESPACE,
     namespace: Annotated[
         str | None,
         typer.Option(help="Operate only services of this namespace. Default: all namespaces."),

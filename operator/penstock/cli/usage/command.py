@@ -14,7 +14,7 @@ from rich import box
 from rich.table import Column, Table
 
 from penstock.api.conversion.prices import to_prices
-from penstock.chart.names import GATEWAY, MANAGEMENT_PORT_NAME, selector
+from penstock.chart.names import GATEWAY, MANAGEMENT_PORT_NAME, NAMESPACE, selector
 from penstock.cli.output.exit_status import exit_status
 from penstock.cli.output.terminal import make_console
 from penstock.cli.usage.report import Group, UsageSum, sum_usage
@@ -56,9 +56,7 @@ def command(
     output: Annotated[
         Literal["table", "json", "csv"], typer.Option("--output", "-o", help="Format.")
     ] = "table",
-    gateway_namespace: Annotated[
-        str, typer.Option(help="Namespace of the gateway.")
-    ] = "penstock-system",
+    gateway_namespace: Annotated[str, typer.Option(help="Namespace of the gateway.")] = NAMESPACE,
 ) -> None:
     """Print what tenants have used, from the ledger of the gateways.
 
