@@ -276,6 +276,14 @@ INCIDENTS = [
         },
         fires_at=minutes(30), clears_at=minutes(55),
     ),
+    Scenario(  # one gateway does not reach it, and another one was late once
+        "PenstockQuotaStoreDown", "warning",
+        {
+            'penstock_gateway_quota_store_failures_total{pod="a"}': rate((0, 10), (55, 30), (0, 30)),
+            'penstock_gateway_quota_store_failures_total{pod="b"}': rate((0, 10), (4, 1), (0, 59)),
+        },
+        fires_at=minutes(16), clears_at=minutes(48),
+    ),
     Scenario(  # the server runs, and no line gets done until the gateway takes them again
         "PenstockBatchStuck", "warning",
         {

@@ -26,7 +26,7 @@ async def running_gateway(
     publish_tenants: Callable[[Gateway], None] = open_to_all,
     quota_store: Store | None = None,
 ) -> AsyncIterator[tuple[Gateway, HttpServers]]:
-    """Run the gateway with a snapshot, until the block ends."""
+    """Run the gateway with a snapshot, until the block ends. Without tenants it is open."""
     snapshots, stop = SnapshotStore(), asyncio.Event()
     async with Upstream(settings) as upstream:
         gateway = Gateway(snapshots, upstream, settings, quota_store=quota_store)

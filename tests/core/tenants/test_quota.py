@@ -51,7 +51,7 @@ def test_an_exhausted_limit_tells_when_its_window_ends() -> None:
     minute, day = found.leases
     minute.take(0, 950, 10)
     day.take(0, 5000, 10)
-    assert found.reserve("chat", ONE, 10.05, None) == Shortage(DAILY, 86_390)
+    assert found.reserve("chat", ONE, 10.05, None) == Shortage(DAILY, 86_390, (TOKENS,))
 
 
 def test_the_stores_count_is_not_taken_for_the_present_one_for_long() -> None:
@@ -192,6 +192,62 @@ def test_slots_of_a_gateway_without_the_store_are_its_share() -> None:
     slots.start()
     slots.start()
     assert not slots.has_room(4)
+
+
+def test_a_limit_that_the_store_cannot_count_is_shared_alone() -> None:
+    found = quota(TOKENS, REQUESTS)
+    tokens, requests = found.leases
+    give(requests, 10)
+    tokens.num_unstored = 4
+    assert [isinstance(found.reserve("chat", ONE, 1, None), Reservation) for _ in range(3)] == [
+        True, True, False,
+    ]  # fmt: skip
+    assert not requests.is_local
+    assert (tokens.is_to_report, tokens.is_idle) == (True, False)
+    give(tokens, 0, total=200)
+    assert isinstance(found.reserve("chat", ONE, 1, None), Incomplete)
+    assert not tokens.is_local
+
+
+@pytest.mark.parametrize(
+    ("growth", "now_s", "available"), [(0, 1, 25), (80, 1.5, 15), (80, 9, 5), (800, 9, 0)]
+)
+def test_a_share_is_of_what_others_have_left(growth: float, now_s: float, available: int) -> None:
+    lease = Lease.of(TOKENS, 0)
+    lease.take(0, 200, 0.5)
+    lease.note_total(900, growth, 1)
+    lease.go_local(4, now_s)
+    assert lease.available == available
+
+
+def test_the_part_of_a_limit_that_is_used() -> None:
+    lease = Lease.of(TOKENS, 0)
+    assert lease.used_ratio == 0
+    lease.take(100, 400, 1)
+    assert lease.used_ratio == 0.4
+    lease.go_local(4, 1)
+    lease.reserve(125)
+    assert lease.used_ratio == 0.5, "of 100 and a quarter of the 600 that were left"
+    lease.limit = replace(TOKENS, limit=100)
+    lease.go_local(4, 1)
+    assert lease.used_ratio == 1
+
+
+def test_slots_are_shared_by_what_was_free_until_requests_of_others_have_ended() -> None:
+    slots = SlotLease(8)
+    slots.note_total(4)
+    room = [slots.has_room(4, is_recent=True)]
+    slots.start()
+    room += [slots.has_room(4, is_recent=True), slots.has_room(4)]
+    slots.start()
+    room.append(slots.has_room(4))
+    assert room == [True, False, True, False]
+    slots.take(3, 8)
+    assert slots.has_room(None)
+    slots.note_total(2)
+    assert slots.total == 8, "its own count is newer"
+    slots.num_unstored = 2
+    assert (slots.is_to_report, slots.has_room(None)) == (True, True)
 
 
 def test_slots_that_are_not_needed_are_given_up() -> None:

@@ -13,6 +13,9 @@ from penstock.core.tenants.limits import Usage
 from penstock.gateway.quotas.quotas import Quotas
 from penstock.gateway.quotas.redis_store import RedisStore
 
+# Time limit of a call: tests are about counts, on machines that are busy.
+CALL_TIMEOUT_S = 1.0
+
 
 class CallCounts:
     """Counts calls of the store."""
@@ -42,7 +45,7 @@ async def start_quotas(
     running: list[tuple[Quotas, asyncio.Task[None]]] = []
 
     async def start(wall_clock: Callable[[], float] | None = None) -> Quotas:
-        store = RedisStore(redis.url, f"gateway-{len(running)}")
+        store = RedisStore(redis.url, f"gateway-{len(running)}", timeout_s=CALL_TIMEOUT_S)
         clock = (lambda: 0.0) if wall_clock is None else wall_clock
         quotas = Quotas(CallCounts(), monotonic, clock, store=store, retention_s=86_400 * 400)
         assert quotas.sync is not None

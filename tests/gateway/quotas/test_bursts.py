@@ -5,7 +5,7 @@ import time
 
 import pytest
 from tests.gateway.quotas.conftest import CallCounts
-from tests.gateway.quotas.test_quotas import ONE, StartQuotas, tenant
+from tests.gateway.quotas.senders import ONE, StartQuotas, tenant
 
 from penstock.core.routing.apis import CHAT
 from penstock.core.tenants.limits import Usage

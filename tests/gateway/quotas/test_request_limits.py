@@ -259,6 +259,53 @@ async def test_a_client_that_leaves_is_settled_by_what_was_generated(
     await until(lambda: used(quota) == [1, 3 + max(0, num_events - 2)])
 
 
+@pytest.mark.parametrize("has_head", [True, False])
+async def test_a_client_that_leaves_a_whole_answer_pays_what_it_reserved(
+    start_engine: StartEngine, start_gateway: StartGateway, has_head: bool
+) -> None:
+    async def compute(request: Request) -> None:
+        if has_head:
+            await request.head(content_type="application/json")
+            await request.chunk(b'{"choices": [')
+        await asyncio.Event().wait()
+
+    engine = await start_engine(compute)
+    front = await start_gateway(engine, max_buffered_answer_bytes=1)
+    quota = let_in(front, tenant(REQUESTS, TOKENS))
+    async with asyncio.TaskGroup() as group:
+        asking = group.create_task(front.ask(stream=False, prompt="hello there", max_tokens=50))
+        await until(lambda: bool(engine.requests))
+        await asyncio.sleep(0.05)
+        asking.cancel()
+    await engine.left.wait()
+    await front.idle()
+    await until(lambda: used(quota) == [1, 53])
+
+
+async def test_requests_without_an_answer_say_nothing_of_its_length(
+    start_engine: StartEngine, start_gateway: StartGateway
+) -> None:
+    front = await start_gateway(await start_engine(refuse))
+    quota = let_in(front, tenant(TOKENS))
+    for _ in range(5):
+        await post(front, max_tokens=50)
+    assert quota.assume_output_tokens("chat", 3) == 256
+
+
+async def test_each_limit_that_is_reached_is_named(
+    start_engine: StartEngine, start_gateway: StartGateway
+) -> None:
+    front = await start_gateway(await start_engine(with_usage))
+    hourly = UsageLimit("hourly", "Requests", 1, "Hour")
+    let_in(front, tenant(hourly, UsageLimit("monthly", "Requests", 1, "Month")))
+    await post(front)
+    _, headers, body = await post(front)
+    assert body["error"]["message"] == (
+        "the limit monthly of 1 requests in each month and the limit hourly of 1 requests in each hour are "
+        f"reached: try again in {headers['retry-after']} s"
+    )
+
+
 @pytest.mark.parametrize("number", [10**18, 10**30, 10**400])
 async def test_a_number_of_many_digits_harms_no_count(
     start_engine: StartEngine, start_gateway: StartGateway, number: int

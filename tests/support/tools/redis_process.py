@@ -18,7 +18,7 @@ class RedisProcess:
     """One server with its data in a folder. password: of the default user; empty: none."""
 
     def __init__(self, folder: Path, password: str = "") -> None:
-        self._folder = folder
+        self.folder = folder
         self._password = password
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -30,8 +30,8 @@ class RedisProcess:
         """Start the server with the data that it had, and wait until it listens."""
         server = ensure_redis(print)
         options = [
-            "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder), "--save", "",
-            "--appendonly", "yes", "--appendfsync", "always", "--logfile", str(self._folder / "log"),
+            "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "",
+            "--appendonly", "yes", "--appendfsync", "always", "--logfile", str(self.folder / "log"),
         ]  # fmt: skip
         if self._password:
             options += ["--requirepass", self._password]
@@ -44,7 +44,7 @@ class RedisProcess:
             ):
                 return
             time.sleep(0.01)
-        raise AssertionError((self._folder / "log").read_text()[-2000:])
+        raise AssertionError((self.folder / "log").read_text()[-2000:])
 
     def freeze(self) -> None:
         """Stop its threads: it accepts connections and answers nothing."""

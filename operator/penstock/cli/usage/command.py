@@ -27,6 +27,8 @@ from penstock.core.spec.prices import Prices
 from penstock.errors import KubeError
 
 TIMEOUT_S = 30.0
+# Answer of a gateway of a version that does not have the route.
+NO_ROUTE = "Not Found"
 EPOCH = date(1970, 1, 1)
 HEADINGS = ("requests", "prompt_tokens", "cached_tokens", "output_tokens", "cost")
 
@@ -92,7 +94,7 @@ async def _read(
         pod = await _gateway(kube, namespace)
         while first <= last:
             num_days = min(MAX_DAYS, (last - first).days + 1)
-            rows += await _report(kube, pod, first, num_days)
+            rows += await read_report(kube, pod, first, num_days)
             first += timedelta(days=num_days)
         services, _ = await kube.list(INFERENCE_SERVICES)
     named = {
@@ -112,11 +114,19 @@ async def _gateway(kube: Kube, namespace: str) -> Object:
     raise KubeError(f"no gateway runs in the namespace {namespace}: set --gateway-namespace")
 
 
-async def _report(kube: Kube, pod: Object, first: date, num_days: int) -> list[UsageRow]:
+async def read_report(kube: Kube, pod: Object, first: date, num_days: int) -> list[UsageRow]:
+    """Read the usage of some days from a gateway. Raises KubeError."""
     query = {"from_day": str((first - EPOCH).days), "days": str(num_days)}
     stream = stream_pod(kube, pod, MANAGEMENT_PORT_NAME, PATH, query=query, timeout_s=TIMEOUT_S)
-    async with aclosing(stream) as found:
-        text = b"\n".join([line async for line in found])
+    try:
+        async with aclosing(stream) as found:
+            text = b"\n".join([line async for line in found])
+    except KubeError as error:
+        if NO_ROUTE not in str(error):
+            raise
+        name = pod["metadata"]["name"]
+        message = f"the gateway {name} has no route for usage: it has an older version, update it"
+        raise KubeError(message) from error
     try:
         return list(parse(text))
     except ValueError as error:

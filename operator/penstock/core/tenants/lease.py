@@ -23,6 +23,9 @@ MIN_RATE_INTERVAL_S = 0.1
 # Time for which the store's count is taken for the present one when a request finds too little left. So a
 # client far over its limit costs ten calls in a second, and amounts that are given back are found that late.
 COUNT_AGE_S = 0.1
+# Longest time for which the use of all gateways is taken to have gone on after the last count of a store that
+# went down: the time between two calls, and that of a call.
+MAX_UNCOUNTED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Demand:
     """Amounts that a gateway wants of a limit.
 
     least: of one request that waits; less is of no use. waiting: of all that wait. wanted: with what the next
-    requests will need; only a part of what is left is given for those.
+    requests will need; only a part of what is left is given for those. 0: nothing.
     """
 
     least: int
@@ -53,7 +56,12 @@ class Lease:
     is_local: bool = False  # whether it has a share
     total: int = 0  # that all gateways have taken, by the store's last count
     counted_s: float = float("-inf")  # when the store counted
+    growth: float = 0.0  # of the total, per second
+    noted_s: float = float("-inf")  # when the store counted that, for whichever gateway
     needs: list[int] = field(default_factory=list)  # of requests that wait for more
+    stored: int | None = 0  # what the store has of `granted`; None: a call of it has failed
+    # Gateways that share the limit because the store cannot count it; None: it can
+    num_unstored: int | None = None
     rate: float = 0.0  # of use, per second
     _measured_s: float = float("-inf")
     _num_reserved: int = 0  # since then
@@ -77,13 +85,22 @@ class Lease:
         elsewhere = 0 if self.is_local else self.limit.limit - self.total
         return max(0, min(self.limit.limit, elsewhere + self.available))
 
+    @property
+    def used_ratio(self) -> float:
+        """The part of the limit that is used; without the store, of this gateway's share."""
+        if self.is_local:
+            whole = self.granted + self.share
+            return min(1.0, self.used / whole) if whole > 0 else 1.0
+        return min(1.0, self.total / self.limit.limit)
+
     def enter(self, now_s: float) -> None:
         """Go on to the window of a time. What is left of a piece ends with its window."""
         if now_s < self.window.end_s:
             return
         self.window = window_at(self.limit.unit, now_s)
-        self.granted = self.used = self.share = self.total = 0
-        self.is_local, self.counted_s = False, float("-inf")
+        self.granted = self.used = self.share = self.total = self.stored = 0
+        self.is_local, self.growth = False, 0.0
+        self.counted_s = self.noted_s = float("-inf")
 
     def reserve(self, amount: int) -> None:
         """Use an amount of the piece."""
@@ -132,10 +149,10 @@ class Lease:
         self._measured_s, self._num_reserved = now_s, 0
 
     def correction(self, *, gives_all: bool = False) -> int:
-        """Return what to add to the store's count, which counts for this lease at once.
+        """Adjust the piece to what was used of it. Returns the change.
 
         Positive: used beyond the piece. Negative: the part of the piece that is not needed, or all that is
-        left of it (gives_all). The caller adds it to the store's count exactly once.
+        left of it (gives_all).
         """
         change = self.used - self.granted
         if change < 0 and not gives_all:
@@ -148,23 +165,46 @@ class Lease:
         return change
 
     @property
+    def is_to_report(self) -> bool:
+        """Whether the store has another piece of this gateway, as far as it knows."""
+        return self.stored != self.granted or self.num_unstored is not None
+
+    @property
     def is_idle(self) -> bool:
-        """Whether it holds nothing, and nothing of it is to be added to the store's count."""
-        return self.granted == self.used and self.rate == 0 and not self.needs
+        """Whether it holds nothing, and the store has to hear of nothing."""
+        is_used_up = self.granted == self.used and self.rate == 0 and not self.needs
+        return is_used_up and not self.is_to_report
 
     def take(self, granted: int, total: int, now_s: float) -> None:
         """Add what the store has granted. total: the store's count with it."""
         self.granted += granted
+        self.stored, self.num_unstored = self.granted, None
         self.total, self.counted_s = total, now_s
 
-    def go_local(self, num_gateways: int) -> None:
+    def note_total(self, total: int, growth: float, counted_s: float) -> None:
+        """Note a count of the store, which others may have changed. growth: per second."""
+        if not self.is_local:
+            self.total, self.growth, self.noted_s = max(self.total, total), growth, counted_s
+
+    def follow(self, num_gateways: int | None, now_s: float) -> None:
+        """Share the limit by the store (None), or with so many gateways while the store cannot count it."""
+        if num_gateways is None:
+            num_gateways = self.num_unstored
+        if num_gateways is not None:
+            self.go_local(num_gateways, now_s)
+        elif self.is_local:
+            self.go_shared()
+
+    def go_local(self, num_gateways: int, now_s: float) -> None:
         """Get this gateway's share of what was left, while the store is down or there is none.
 
         It follows the number of gateways and the limit.
         """
         if not self.is_local:
             self.is_local, self.share = True, 0
-            self._total_before, self._whole_share = self.total, 0
+            uncounted_s = min(MAX_UNCOUNTED_S, max(0.0, now_s - self.noted_s))
+            self._total_before = self.total + ceil(self.growth * uncounted_s)
+            self._whole_share = 0
         whole = max(0, self.limit.limit - self._total_before) // num_gateways
         self.share += whole - self._whole_share
         self._whole_share = whole

@@ -16,10 +16,14 @@ MEAN_WEIGHT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A limit that has too little left. retry_after_s: until the window that has room."""
+    """Limits that have too little left. retry_after_s: until the window that has room.
+
+    limit: the one whose window ends last. others: that would refuse the request too.
+    """
 
     limit: UsageLimit
     retry_after_s: int
+    others: tuple[UsageLimit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +100,15 @@ class TenantQuota:
             if limit.model_name and limit.model_name != model_name:
                 continue
             lease.enter(now_s)
-            if num_gateways is not None:
-                lease.go_local(num_gateways)
+            lease.follow(num_gateways, now_s)
             amount = usage.of(limit.resource)
             if amount > limit.limit:
                 return TooLarge(limit, amount)
             chosen.append((lease, amount))
-            if amount > lease.available:
+            if amount > lease.available and not (lease.is_local and self._admits_beyond_share):
                 short.append((lease, amount))
-        if short and not self._admits_short(num_gateways):
-            return _refusal(short, now_s, is_local=num_gateways is not None)
+        if short:
+            return _refusal(short, now_s)
         for lease, amount in chosen:
             lease.reserve(amount)
         return Reservation(usage, [(lease, lease.window) for lease, _ in chosen])
@@ -145,20 +148,22 @@ class TenantQuota:
                 tokens = lease
         return requests, tokens
 
-    def _admits_short(self, num_gateways: int | None) -> bool:
-        return num_gateways is not None and self.tenant.failure_mode == "Admit"
+    @property
+    def _admits_beyond_share(self) -> bool:
+        return self.tenant.failure_mode == "Admit"
 
 
 def _identity(limit: UsageLimit) -> UsageLimit:
     return replace(limit, limit=0)
 
 
-def _refusal(
-    short: Sequence[tuple[Lease, int]], now_s: float, *, is_local: bool
-) -> Shortage | Incomplete:
+def _refusal(short: Sequence[tuple[Lease, int]], now_s: float) -> Shortage | Incomplete:
     """The limit whose window ends last of those that have too little, if nothing can be taken."""
-    exhausted = [lease for lease, amount in short if is_local or lease.is_exhausted(amount, now_s)]
+    exhausted = [
+        lease for lease, amount in short if lease.is_local or lease.is_exhausted(amount, now_s)
+    ]
     if not exhausted:
         return Incomplete(short)
     last = max(exhausted, key=lambda each: each.window.end_s)
-    return Shortage(last.limit, last.window.retry_after_s(now_s))
+    others = tuple(each.limit for each in exhausted if each is not last)
+    return Shortage(last.limit, last.window.retry_after_s(now_s), others)

@@ -22,11 +22,32 @@ class SlotLease:
     _most: int = 0
     _most_before: int = 0
     _interval_s: float = float("-inf")  # when this interval began
+    # Gateways that share the slots because the store cannot count them; None: it can
+    num_unstored: int | None = None
+    _room_before: int | None = (
+        None  # slots held and a share of the free ones when the store went down
+    )
 
-    def has_room(self, num_gateways: int | None) -> bool:
-        """Whether a request may run. num_gateways: that share the slots while the store is down."""
-        room = self.held if num_gateways is None else self.bound // num_gateways
-        return self.num_running < room
+    def has_room(self, num_gateways: int | None, *, is_recent: bool = False) -> bool:
+        """Whether a request may run.
+
+        num_gateways: that share the slots while the store is down. is_recent: whether the requests that were
+        running when it went down still may be.
+        """
+        if num_gateways is None:
+            num_gateways = self.num_unstored
+        if num_gateways is None:
+            self._room_before = None
+            return self.num_running < self.held
+        if self._room_before is None:
+            self._room_before = self.held + max(0, self.bound - self.total) // num_gateways
+        room = self.bound // num_gateways
+        return self.num_running < (min(room, self._room_before) if is_recent else room)
+
+    def note_total(self, total: int) -> None:
+        """Note a count of the store while this gateway holds none."""
+        if not self.held:
+            self.total = total
 
     @property
     def is_full(self) -> bool:
@@ -45,7 +66,8 @@ class SlotLease:
     @property
     def is_to_report(self) -> bool:
         """Whether the store has to know of a change: a request waits, or slots are not needed."""
-        return self.num_waiting > 0 or self.held != self._needed
+        is_other = self.held != self._needed or self.num_unstored is not None
+        return self.num_waiting > 0 or is_other
 
     def demand(self, now_s: float) -> Demand:
         """Give up slots that are not needed, and return what to take."""
@@ -69,4 +91,4 @@ class SlotLease:
     def take(self, granted: int, total: int) -> None:
         """Add what the store has granted. total: slots of all gateways with it."""
         self.held += granted
-        self.total = total
+        self.total, self.num_unstored = total, None

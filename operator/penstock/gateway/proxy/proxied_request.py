@@ -25,7 +25,7 @@ from penstock.gateway.limits.request_allocation import RequestAllocation
 from penstock.gateway.proxy.attempts import Attempts
 from penstock.gateway.proxy.authentication import caller_of
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
-from penstock.gateway.proxy.tenant_limits import admit, used_by
+from penstock.gateway.proxy.tenant_limits import admit, settle
 from penstock.gateway.quotas.request_quota import RequestQuota
 from penstock.gateway.request_lifecycle.cancellation import (
     CancelCause,
@@ -235,7 +235,7 @@ class ProxiedRequest:
     def close(self) -> None:
         """Free what the request holds, and report it. Call it once, at the very end."""
         try:
-            self._quota.settle(used_by(self._quota, self._record, self._attempts))
+            settle(self._quota, self._record, self._attempts)
         finally:  # an error in the accounts must not keep a slot or a connection
             self._attempts.close()
             self._allocation.release()

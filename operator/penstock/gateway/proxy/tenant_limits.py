@@ -47,22 +47,30 @@ async def admit(
     return request
 
 
-def used_by(
-    request_quota: RequestQuota, record: RequestRecord | None, attempts: Attempts
-) -> Usage | None:
-    """Return what a request that has ended has used, by the engine's counts; None: no engine has worked."""
+def settle(request_quota: RequestQuota, record: RequestRecord | None, attempts: Attempts) -> None:
+    """Count what a request that has ended has used, by the engine's counts if there are any."""
     reserved = request_quota.reserved
     if reserved is None or record is None or attempts.endpoint is None:
-        return None
-    relay = attempts.relay
+        request_quota.settle(None)
+        return
+    relay, ending = attempts.relay, record.end.ending
+    # Nobody is to have answers computed for nothing by leaving before them
+    unseen = request_quota.unseen_output_tokens if ending is Ending.CLIENT_LEFT else 0
     if relay is None:
-        if record.end.ending in COMPUTED_ENDINGS:
-            return Usage(1, record.prompt_tokens)
-        return None
-    if relay.is_error:
-        return Usage(1)
-    if record.api is BACKGROUND:  # its response comes before it is computed, and has no usage
-        return reserved
+        has_computed = ending in COMPUTED_ENDINGS
+        used = Usage(1, record.prompt_tokens, unseen) if has_computed else None
+        request_quota.settle(used, is_counted=False)
+    elif relay.is_error:
+        request_quota.settle(Usage(1), is_counted=False)
+    elif record.api is BACKGROUND:  # its response comes before it is computed, and has no usage
+        request_quota.settle(reserved, is_counted=False)
+    elif record.usage.prompt_tokens is None and unseen > record.usage.output_tokens:
+        request_quota.settle(Usage(1, record.prompt_tokens, unseen), is_counted=False)
+    else:
+        request_quota.settle(_count(record))
+
+
+def _count(record: RequestRecord) -> Usage:
     usage = record.usage
     prompt_tokens = record.prompt_tokens if usage.prompt_tokens is None else usage.prompt_tokens
     return Usage(1, prompt_tokens, usage.output_tokens, usage.cached_tokens or 0)

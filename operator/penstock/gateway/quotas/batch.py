@@ -1,11 +1,11 @@
 """A call of the shared store, and its reply."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.core.tenants.lease import Demand, Lease
+from penstock.core.tenants.lease import NO_DEMAND, Demand, Lease
 from penstock.core.tenants.limits import Window
 from penstock.core.tenants.slots import SlotLease
 
@@ -15,66 +15,108 @@ PREFIX = "penstock:"
 GATEWAY_TTL_S = 10
 # Time for which the count of a window outlives its end.
 COUNT_TTL_S = 10
+# Longest time between two calls of any gateways while the store is up, half as long again as of one.
+MAX_GAP_S = 0.75
+# Longest time after such a gap in which gateways keep to their shares until all have stated what they have
+# used, and time that all need to hear that all have.
+MAX_SETTLE_S, SETTLE_S = 10.0, 0.25
+# Grants of an entry whose window is not the present one, and of one whose key holds something else.
+OTHER_WINDOW, UNREADABLE = -1, -2
 
 
 @dataclass(slots=True)
 class Increments:
-    """Amounts to add exactly once, by their sequence number. counts: of limits. usage: of the ledger."""
+    """Amounts to add to the ledger exactly once, by their sequence number."""
 
     sequence: int
-    counts: list[dict[str, Any]] = field(default_factory=list)
     usage: list[dict[str, Any]] = field(default_factory=list)
 
-    def add_count(self, tenant: str, lease: Lease, amount: int) -> None:
-        """Add to the count of a limit in its lease's window."""
-        self.counts.append(
-            {
-                "key": _count_key(tenant, lease),
-                "amount": amount,
-                "expires_s": lease.window.end_s + COUNT_TTL_S,
-            }
-        )
+
+@dataclass(frozen=True, slots=True)
+class CountEntry:
+    """What a gateway has of a limit's window, and what it wants. is_final: it will state nothing further."""
+
+    tenant: str
+    lease: Lease
+    window: Window
+    held: int
+    demand: Demand = NO_DEMAND
+    is_final: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """Its form in a call."""
+        return {
+            "key": count_key(self.tenant, self.lease),
+            "limit": self.lease.limit.limit,
+            "held": self.held,
+            "start_s": self.window.start_s,
+            "end_s": self.window.end_s,
+            "expires_s": self.window.end_s + COUNT_TTL_S,
+            "is_final": self.is_final,
+            **_fields(self.demand),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Who calls. number: higher than of all calls before. answered: the last number that was answered.
+
+    gateway: a name that no other process has. since_s: the store's time, after which changes are of interest.
+    outage_ms: the end of the last time that the store was down, as it has told this gateway: a call that the
+    server finds only then has been made before.
+    """
+
+    gateway: str
+    number: int
+    answered: int
+    since_s: float
+    outage_ms: int
 
 
 @dataclass(slots=True)
 class Batch:
-    """A call of the store. takes, slots: wanted amounts, each with its tenant. leaves: whether it ends."""
+    """What a call is about.
+
+    slots: wanted ones, each with its tenant and what is held. num_gateways: that share limits, as far as this
+    one knows. was_down: whether it has had to do without the store since its last call. leaves: whether it
+    ends.
+    """
 
     increments: Increments
-    takes: list[tuple[str, Lease, Window, Demand]] = field(default_factory=list)
-    slots: list[tuple[str, SlotLease, Demand]] = field(default_factory=list)
+    counts: list[CountEntry] = field(default_factory=list)
+    slots: list[tuple[str, SlotLease, int, Demand]] = field(default_factory=list)
+    num_gateways: int = 1
+    was_down: bool = False
     leaves: bool = False
 
-    def encode(self, gateway: str) -> bytes:
-        """Write the batch as the script reads it. gateway: a name that no other process has."""
+    def encode(self, call: Call) -> bytes:
+        """Write the batch as the script reads it."""
         return json.dumps(
             {
                 "prefix": PREFIX,
-                "gateway": gateway,
+                "gateway": call.gateway,
+                "call": call.number,
+                "answered_call": call.answered,
+                "since_s": call.since_s,
+                "outage_ms": call.outage_ms,
                 "gateway_ttl_s": GATEWAY_TTL_S,
+                "max_gap_s": MAX_GAP_S,
+                "max_settle_s": MAX_SETTLE_S,
+                "settle_s": SETTLE_S,
+                "num_gateways": self.num_gateways,
                 "leaves": self.leaves,
-                "sequence": self.increments.sequence,
-                "counts": self.increments.counts,
+                "was_down": self.was_down,
+                "usage_sequence": self.increments.sequence,
                 "usage": self.increments.usage,
-                "takes": [
-                    {
-                        "key": _count_key(tenant, lease),
-                        "limit": lease.limit.limit,
-                        "start_s": window.start_s,
-                        "end_s": window.end_s,
-                        "expires_s": window.end_s + COUNT_TTL_S,
-                        **_fields(demand),
-                    }
-                    for tenant, lease, window, demand in self.takes
-                ],
+                "counts": [each.fields() for each in self.counts],
                 "slots": [
                     {
-                        "key": f"running:{tenant}",
+                        "key": slots_key(tenant),
                         "limit": slots.bound,
-                        "held": slots.held,
+                        "held": held,
                         **_fields(demand),
                     }
-                    for tenant, slots, demand in self.slots
+                    for tenant, slots, held, demand in self.slots
                 ],
             }
         ).encode()
@@ -82,24 +124,44 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The store's reply. now_s: its time. grants: of each take, then of each slot, with the totals."""
+    """The store's reply."""
 
-    now_s: float
+    now_s: float  # its time
     num_gateways: int
-    is_new: bool
-    grants: Sequence[tuple[int, int]]
+    has_lost: bool = False  # whether it lacks what it has answered before
+    outage_ms: int = 0  # the end of the last time that it was down
+    # When gateways may take from it, which is later for a while after it was down
+    shared_from_s: float = 0.0
+    grants: Sequence[tuple[int, int]] = ()  # of each count, then of all slots, with the totals
+    failed_usage: Sequence[int] = ()  # positions of increments that it could not add
+    # Of all gateways, by key, that have changed
+    totals: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def decode(cls, reply: Sequence[int]) -> "Reply":
-        """Read the script's reply."""
-        now_ms, num_gateways, is_new, *rest = reply
-        grants = list(zip(rest[::2], rest[1::2], strict=True))
-        return cls(now_ms / 1000, num_gateways, bool(is_new), grants)
+    def decode(cls, reply: Sequence[Any]) -> "Reply":
+        """Read the script's reply. Raises ValueError."""
+        now_ms, num_gateways, has_lost, outage_ms, shared_from_ms, grants, failed, totals = reply
+        return cls(
+            now_ms / 1000,
+            num_gateways,
+            bool(has_lost),
+            outage_ms,
+            shared_from_ms / 1000,
+            list(zip(grants[::2], grants[1::2], strict=True)),
+            failed,
+            {key: int(total) for key, total in zip(totals[::2], totals[1::2], strict=True)},
+        )
 
 
-def _count_key(tenant: str, lease: Lease) -> str:
+def count_key(tenant: str, lease: Lease) -> str:
+    """The key of a limit's count in the lease's window, of which the end is the last part."""
     limit = lease.limit
-    return f"used:{tenant}:{limit.name}:{limit.resource}:{limit.unit}:{lease.window.start_s}"
+    return f"count:{tenant}:{limit.name}:{limit.resource}:{limit.unit}:{lease.window.end_s}"
+
+
+def slots_key(tenant: str) -> str:
+    """The key of a tenant's running requests."""
+    return f"running:{tenant}"
 
 
 def _fields(demand: Demand) -> dict[str, int]:

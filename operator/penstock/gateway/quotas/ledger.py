@@ -28,10 +28,13 @@ def ledger_key(hour_s: int) -> str:
 
 
 def read_entries(hour_s: int, fields: Mapping[str, int]) -> dict[LedgerEntry, Usage]:
-    """Read the usage of an hour from the fields of its key."""
+    """Read the usage of an hour from the fields of its key. Fields that others have set are left out."""
     counts: dict[LedgerEntry, dict[str, int]] = {}
     for name, amount in fields.items():
-        tenant, service, adapter, kind = name.split(SEPARATOR)
+        parts = name.split(SEPARATOR)
+        if len(parts) != 4 or parts[-1] not in KINDS:
+            continue
+        tenant, service, adapter, kind = parts
         counts.setdefault(LedgerEntry(hour_s, tenant, service, adapter), {})[kind] = amount
     return {account: Usage(**each) for account, each in counts.items()}
 

@@ -1,9 +1,10 @@
 """Reserves requests' use of their tenants' limits, over all gateways if there is a shared store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from penstock.core.tenants.limits import Usage
 from penstock.core.tenants.quota import Incomplete, Reservation, Shortage, TooLarge
+from penstock.core.tenants.slots import SlotLease
 from penstock.core.tenants.tenant import Tenant
 from penstock.gateway.quotas.ledger import HOUR_S, Ledger, LedgerEntry
 from penstock.gateway.quotas.quota_metrics import QuotaMetrics
@@ -58,10 +59,13 @@ class Quotas:
         """Reserve for a request all that it needs, or nothing. Waits for the store only if it has to."""
         quota, num_calls = account.quota, 0
         while True:
-            found = quota.reserve(model_name, usage, self.now_s(), self._num_sharing())
+            num_gateways = self._num_sharing()
+            if num_gateways is not None and self.sync is not None:
+                self.sync.note_totals(account)
+            found = quota.reserve(model_name, usage, self.now_s(), num_gateways)
             if not isinstance(found, Incomplete):
-                if self.sync is not None and any(each.is_low for each in quota.leases):
-                    self.sync.refill()
+                if num_gateways is None and any(each.is_low for each in quota.leases):
+                    self._refill()
                 return found
             lacking = [lease for lease, amount in found.needs if amount > lease.remaining]
             if lacking and num_calls >= MAX_CALLS:
@@ -77,12 +81,13 @@ class Quotas:
         slots = account.slots
         if slots is None:
             return True
-        while not slots.has_room(num_gateways := self._num_sharing()):
-            if num_gateways is not None or slots.num_running >= slots.bound:
+        while not self._has_room(account, slots):
+            is_local = self._num_sharing() is not None or slots.num_unstored is not None
+            if is_local or slots.num_running >= slots.bound:
                 return False
             slots.num_waiting += 1
             await self._next_answer(account)
-            if slots.is_full and not slots.has_room(self._num_sharing()):
+            if slots.is_full and not self._has_room(account, slots):
                 return False
         slots.start()
         return True
@@ -94,6 +99,14 @@ class Quotas:
             hour_s = int(self.now_s()) // HOUR_S * HOUR_S
             self.ledger.add(LedgerEntry(hour_s, tenant, service, adapter), usage)
 
+    def limits_used(self) -> Iterator[tuple[str, str, float]]:
+        """Each tenant's limits, and the part of each that is used, as far as this gateway knows."""
+        now_s = self.now_s()
+        for account in self.accounts:
+            for lease in account.quota.leases:
+                lease.enter(now_s)
+                yield account.name, lease.limit.name, lease.used_ratio
+
     async def run(self) -> None:
         """Keep in step with the store until cancelled."""
         if self.sync is not None:
@@ -104,13 +117,25 @@ class Quotas:
         if self.sync is not None:
             await self.sync.close()
 
+    def _refill(self) -> None:
+        if self.sync is not None:
+            self.sync.refill()
+
     def _num_sharing(self) -> int | None:
         """The number of gateways that share the limits because there is no store; None: there is one."""
         if self.sync is None:
             return max(1, self._num_gateways())
-        if self.sync.is_up:
+        if self.sync.is_sharing:
             return None
         return max(self.sync.num_gateways, self._num_gateways())
+
+    def _has_room(self, account: TenantAccount, slots: SlotLease) -> bool:
+        """Whether a request of the tenant may run."""
+        num_gateways, sync = self._num_sharing(), self.sync
+        if num_gateways is None or sync is None:
+            return slots.has_room(num_gateways)
+        sync.note_totals(account)
+        return slots.has_room(num_gateways, is_recent=sync.is_recently_down)
 
     async def _next_answer(self, account: TenantAccount) -> None:
         """Wait for the store's next answer, which the account has a part of."""

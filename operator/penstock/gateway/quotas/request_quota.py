@@ -33,6 +33,7 @@ class RequestQuota:
         self._account: TenantAccount | None = None
         self._reservation: Reservation | None = None
         self._slots: SlotLease | None = None  # that it has one of
+        self._is_stream = False
         self.model_name = self.service = self.adapter = ""
 
     async def admit(self, request: InferenceRequest, prompt_tokens: int) -> None:
@@ -43,6 +44,7 @@ class RequestQuota:
         if self._tenant is None:
             return
         account = self._account = self._quotas.account(self._tenant)
+        self._is_stream = request.is_stream
         usage = Usage(1, prompt_tokens, self._output_tokens(account, request, prompt_tokens))
         found = await self._quotas.reserve(account, self.model_name, usage)
         if isinstance(found, TooLarge):
@@ -86,10 +88,16 @@ class RequestQuota:
         """Its reservation; None: there is none, or it is settled."""
         return None if self._reservation is None else self._reservation.usage
 
-    def settle(self, used: Usage | None) -> None:
+    @property
+    def unseen_output_tokens(self) -> int:
+        """What a client that leaves before the answer may have had computed: of a stream, next to nothing."""
+        reserved = self.reserved
+        return 0 if reserved is None or self._is_stream else reserved.output_tokens
+
+    def settle(self, used: Usage | None, *, is_counted: bool = True) -> None:
         """Count what the request has used, and free the rest. Further calls change nothing.
 
-        used: None: no engine has worked for it.
+        used: None: no engine has worked for it. is_counted: whether the output was counted, not estimated.
         """
         account, reservation, self._reservation = self._account, self._reservation, None
         if account is None or reservation is None:
@@ -100,7 +108,8 @@ class RequestQuota:
             reservation.cancel()
         else:
             reservation.settle(used)
-            account.quota.observe_output_tokens(self.model_name, used.output_tokens)
+            if is_counted:
+                account.quota.observe_output_tokens(self.model_name, used.output_tokens)
             self._quotas.record(account.name, self.service, self.adapter, used)
         self._quotas.accounts.note_change(account)
 
@@ -115,11 +124,13 @@ def _too_large(found: TooLarge) -> RequestError:
 
 
 def _exhausted(found: Shortage) -> RequestError:
-    limit, words = found.limit, WORDS[found.limit.resource]
-    message = (
-        f"the limit {limit.name} of {limit.limit} {words} in each {limit.unit.lower()} is reached: try again "
-        f"in {found.retry_after_s} s"
-    )
+    limit = found.limit
+    reached = [
+        f"the limit {each.name} of {each.limit} {WORDS[each.resource]} in each {each.unit.lower()}"
+        for each in (limit, *found.others)
+    ]
+    verb = "are" if found.others else "is"
+    message = f"{' and '.join(reached)} {verb} reached: try again in {found.retry_after_s} s"
     retry_after_s = found.retry_after_s
     if limit.unit in BUDGET_UNITS:
         return RequestError(

@@ -8,7 +8,14 @@ from penstock.gateway.quotas.batch import Batch, Reply
 
 
 class StoreFailed(Exception):
-    """The store did not answer a call in time, or refused it."""
+    """The store did not answer a call in time, or refused it.
+
+    is_late: whether this process found out so late that it may have been the one that was late.
+    """
+
+    def __init__(self, problem: str, *, is_late: bool = False) -> None:
+        super().__init__(problem)
+        self.is_late = is_late
 
 
 class Store(Protocol):

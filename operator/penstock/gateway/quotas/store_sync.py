@@ -4,8 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from penstock.core.tenants.lease import NO_DEMAND, Lease
-from penstock.gateway.quotas.batch import Batch, Increments, Reply
+from penstock.core.tenants.lease import NO_DEMAND
+from penstock.gateway.quotas.batch import GATEWAY_TTL_S, Batch, CountEntry, Increments, Reply
+from penstock.gateway.quotas.grants import log_unreadable, take_grants
+from penstock.gateway.quotas.known_totals import KnownTotals
 from penstock.gateway.quotas.ledger import Ledger
 from penstock.gateway.quotas.quota_metrics import QuotaMetrics
 from penstock.gateway.quotas.store import Store, StoreFailed
@@ -15,8 +17,13 @@ logger = logging.getLogger(__name__)
 
 # Time between two calls when nobody waits: a gateway that is killed loses this much of the ledger.
 FLUSH_INTERVAL_S = 0.5
-# Time between two calls while the store is down.
+# Time between two calls while the store is down; and in its first second, or while gateways state what they
+# have used meanwhile.
 PROBE_INTERVAL_S = 1.0
+SETTLE_INTERVAL_S = 0.1
+# Tries of a call before the store is taken to be down, and together with those that the gateway itself was
+# late for, as its processor was busy: it should not go its own way for that.
+NUM_TRIES, MAX_TRIES = 2, 8
 # Time between two calls that only take more ahead of need, each of which costs 0.25 ms of processor.
 REFILL_INTERVAL_S = 0.02
 # Round trips above this say too little about the store's clock.
@@ -29,7 +36,7 @@ class StoreSync:
     """Calls the store for a gateway. now: the monotonic clock. wall_clock: seconds since the epoch.
 
     is_up: whether the last call succeeded; at first the store is taken to be there. num_gateways: that share
-    the limits, by the store.
+    the limits, by the store, as it was when it last was up.
     """
 
     def __init__(
@@ -49,12 +56,31 @@ class StoreSync:
         self._offset_s = wall_clock() - now()
         self._is_clock_known = False
         self._wake = asyncio.Event()
+        self._calling = (
+            asyncio.Lock()
+        )  # a second call would get a piece beside that of the first one
         self._answered = asyncio.Event()  # set when the call after the present one has ended
         self._increments: Increments | None = None  # that the store may not have yet
         self._sequence = 0
-        self._called_s = float("-inf")
+        self._called_s = self._shared_s = float("-inf")
+        self._shared_from_s = 0.0  # by the store's clock
+        self._totals = KnownTotals()
         self.is_up = True
         self.num_gateways = 1
+
+    @property
+    def is_sharing(self) -> bool:
+        """Whether gateways share limits by the store. After it was down they do so from one moment on."""
+        return self.is_up and self.store_time_s() >= self._shared_from_s
+
+    @property
+    def is_recently_down(self) -> bool:
+        """Whether what ran at other gateways when the store went down may still run."""
+        return self._now() < self._shared_s + GATEWAY_TTL_S
+
+    def note_totals(self, account: TenantAccount) -> None:
+        """Tell an account what others had used by the store's last counts."""
+        self._totals.tell(account, self.store_time_s())
 
     def store_time_s(self) -> float:
         """The present time by the store's clock, which all gateways use, in seconds since the epoch."""
@@ -76,9 +102,8 @@ class StoreSync:
         task = asyncio.current_task()
         # The client of Redis loses a cancellation that comes just as a command is sent (asyncio.wait_for)
         while task is not None and not task.cancelling():
-            interval_s = FLUSH_INTERVAL_S if self.is_up else PROBE_INTERVAL_S
             try:
-                async with asyncio.timeout(interval_s):
+                async with asyncio.timeout(self._interval_s):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -86,6 +111,14 @@ class StoreSync:
             await self.call()
             # Those that waited take what they got: the next call gives back what nobody has
             await asyncio.sleep(0)
+
+    @property
+    def _interval_s(self) -> float:
+        """Time until the next call, if nobody waits for it."""
+        if self.is_up:
+            return FLUSH_INTERVAL_S if self.is_sharing else SETTLE_INTERVAL_S
+        is_new = self._now() < self._shared_s + PROBE_INTERVAL_S
+        return SETTLE_INTERVAL_S if is_new else PROBE_INTERVAL_S
 
     async def close(self) -> None:
         """Add all that was used, give all pieces and slots back, and leave the store."""
@@ -97,111 +130,153 @@ class StoreSync:
 
     async def call(self, *, leaves: bool = False) -> None:
         """Call the store once. leaves: whether the gateway ends."""
+        async with self._calling:
+            await self._call(leaves=leaves)
+
+    async def _call(self, *, leaves: bool) -> None:
         answered, self._answered = self._answered, asyncio.Event()
         batch = self._make_batch(leaves=leaves)
         started_s = self._now()
         try:
-            reply = await self._store.call(batch)
+            reply = await self._try(batch, 1 if leaves or not self.is_up else NUM_TRIES)
         except StoreFailed as failed:
-            self._fail(str(failed))
+            self._fail(batch, str(failed))
         except Exception as error:  # the loop must go on: requests wait for it
             logger.exception("a call of the quota store failed")
-            self._fail(type(error).__name__)
+            self._fail(batch, type(error).__name__)
         except BaseException:  # cancelled: the store may have executed it
             answered.set()
             raise
         else:
-            self._succeed(batch, reply, started_s)
+            self._succeed(batch, reply)
         self._called_s = self._now()
         self._metrics.note_call(self._called_s - started_s, is_failed=not self.is_up)
         answered.set()
-        if not self.is_up:
+        if not self.is_sharing:
             self._answered.set()  # nobody waits for a store that is down
             self._answered = asyncio.Event()
 
+    async def _try(self, batch: Batch, num_tries: int) -> Reply:
+        """Call the store until it answers. Raises StoreFailed."""
+        for left in reversed(range(MAX_TRIES)):
+            started_s = self._now()
+            try:
+                reply = await self._store.call(batch)
+            except StoreFailed as failed:
+                num_tries -= not failed.is_late
+                if not (left and num_tries):
+                    raise
+                continue
+            ended_s = self._now()
+            if ended_s - started_s < MAX_CLOCK_ROUND_TRIP_S or not self._is_clock_known:
+                self._offset_s = reply.now_s - (started_s + ended_s) / 2
+                self._is_clock_known = True
+            return reply
+        raise AssertionError("the last try returns or raises")
+
     def _make_batch(self, *, leaves: bool) -> Batch:
-        now_s = self.store_time_s()
+        now_s, is_sharing = self.store_time_s(), self.is_sharing
         chosen = list(self._accounts.changed.values())[:MAX_TENANTS]
         if self._increments is None:
-            self._increments = self._collect(chosen, now_s, gives_all=leaves)
-        batch = Batch(self._increments, leaves=leaves)
+            self._sequence += 1
+            self._increments = Increments(self._sequence, usage=list(self._ledger.drain()))
+        batch = Batch(
+            self._increments,
+            num_gateways=self.num_gateways,
+            was_down=not self.is_up,
+            leaves=leaves,
+        )
+        for tenant, lease in self._accounts.dropped:
+            lease.correction(gives_all=True)
+            batch.counts.append(
+                CountEntry(tenant, lease, lease.window, lease.granted, is_final=True)
+            )
         for account in chosen:
             # The others have their turn before this one has another
             del self._accounts.changed[account.name]
             self._accounts.changed[account.name] = account
-            _add_demand(batch, account, now_s, leaves=leaves)
-        return batch
-
-    def _collect(self, chosen: list[TenantAccount], now_s: float, *, gives_all: bool) -> Increments:
-        """The amounts that the store does not have yet, as the next ones in sequence."""
-        self._sequence += 1
-        increments = Increments(self._sequence, usage=list(self._ledger.drain()))
-        for account in chosen:
             for lease in account.quota.leases:
                 lease.enter(now_s)
-                _add_correction(increments, account.name, lease, gives_all=gives_all)
-        for tenant, lease in self._accounts.dropped:
-            _add_correction(increments, tenant, lease, gives_all=True)
-        self._accounts.dropped.clear()
-        return increments
+                if is_sharing:
+                    lease.follow(None, now_s)
+            _add_counts(batch, account, now_s)
+            _add_slots(batch, account, now_s)
+        return batch
 
-    def _succeed(self, batch: Batch, reply: Reply, started_s: float) -> None:
-        ended_s = self._now()
-        self._increments = None
-        self.num_gateways = reply.num_gateways
-        if ended_s - started_s < MAX_CLOCK_ROUND_TRIP_S or not self._is_clock_known:
-            self._offset_s = reply.now_s - (started_s + ended_s) / 2
-            self._is_clock_known = True
-        if not self.is_up:
+    def _succeed(self, batch: Batch, reply: Reply) -> None:
+        self._take_failed_usage(reply)
+        is_back, self.is_up = not self.is_up, True
+        self._shared_from_s = reply.shared_from_s
+        self.num_gateways = (
+            reply.num_gateways if self.is_sharing else max(self.num_gateways, reply.num_gateways)
+        )
+        if self.is_sharing:
+            self._shared_s = self._now()
+        if is_back:
             logger.info("the quota store answers again")
-            self.is_up = True
+        self._accounts.dropped = self._accounts.dropped[
+            sum(each.is_final for each in batch.counts) :
+        ]
+        take_grants(batch, reply, self.num_gateways)
+        self._totals.update(reply.totals, reply.now_s)
+        if reply.has_lost:
+            logger.warning("the quota store has lost data: this gateway states what it has used")
             for account in self._accounts:
                 for lease in account.quota.leases:
-                    lease.go_shared()
-        of_takes, of_slots = reply.grants[: len(batch.takes)], reply.grants[len(batch.takes) :]
-        for (_, lease, window, _), (granted, total) in zip(batch.takes, of_takes, strict=True):
-            if granted >= 0 and lease.window == window:
-                lease.take(granted, total, reply.now_s)
-        for (_, slots, _), (granted, total) in zip(batch.slots, of_slots, strict=True):
-            slots.take(granted, total)
-        self._settle_down(is_new=reply.is_new)
+                    lease.stored = None
+                self._accounts.changed[account.name] = account
+        self._settle_down()
 
-    def _settle_down(self, *, is_new: bool) -> None:
-        """Leave out idle tenants from now on. is_new: whether the store had forgotten this gateway."""
+    def _take_failed_usage(self, reply: Reply) -> None:
+        """Keep what the store could not add to the ledger for the next call."""
+        increments, self._increments = self._increments, None
+        if increments is not None and reply.failed_usage:
+            log_unreadable(increments.usage[reply.failed_usage[0]]["key"])
+            self._sequence += 1
+            usage = [increments.usage[each] for each in reply.failed_usage]
+            self._increments = Increments(self._sequence, usage)
+
+    def _settle_down(self) -> None:
+        """Leave out idle tenants from now on."""
         for account in list(self._accounts.changed.values()):
             if account.is_idle:
                 del self._accounts.changed[account.name]
-        if is_new and self._sequence > 1:
-            self._accounts.changed |= {each.name: each for each in self._accounts}
 
-    def _fail(self, problem: str) -> None:
+    def _fail(self, batch: Batch, problem: str) -> None:
         if self.is_up:
             logger.warning(
                 "the quota store does not answer (%s): limits are shared by %d gateways until it does",
                 problem,
                 self.num_gateways,
             )
+        if self.is_sharing:
+            self._shared_s = self._now()
         self.is_up = False
+        for entry in batch.counts:
+            entry.lease.stored = None  # the store may have executed it
 
 
-def _add_demand(batch: Batch, account: TenantAccount, now_s: float, *, leaves: bool) -> None:
-    if leaves:
-        if account.slots is not None:
-            account.slots.held = 0
-            batch.slots.append((account.name, account.slots, NO_DEMAND))
-        return
+def _add_counts(batch: Batch, account: TenantAccount, now_s: float) -> None:
     for lease in account.quota.leases:
-        demand = lease.demand(now_s)
+        lease.correction(gives_all=batch.leaves)
+        demand = None if batch.leaves else lease.demand(now_s)
         lease.needs.clear()
-        if demand is not None:
-            batch.takes.append((account.name, lease, lease.window, demand))
+        if demand is not None or lease.is_to_report:
+            batch.counts.append(
+                CountEntry(
+                    account.name, lease, lease.window, lease.granted,
+                    demand or NO_DEMAND, is_final=batch.leaves,
+                )
+            )  # fmt: skip
+
+
+def _add_slots(batch: Batch, account: TenantAccount, now_s: float) -> None:
     slots = account.slots
     if slots is not None:
-        batch.slots.append((account.name, slots, slots.demand(now_s)))
+        demand = NO_DEMAND
+        if batch.leaves:
+            slots.held = 0
+        else:
+            demand = slots.demand(now_s)
+        batch.slots.append((account.name, slots, slots.held, demand))
         slots.num_waiting = 0
-
-
-def _add_correction(increments: Increments, tenant: str, lease: Lease, *, gives_all: bool) -> None:
-    change = lease.correction(gives_all=gives_all)
-    if change:
-        increments.add_count(tenant, lease, change)

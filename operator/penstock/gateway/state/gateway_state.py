@@ -115,6 +115,7 @@ class GatewayState:
     def update_metrics(self) -> None:
         """Set the gauges that are made at each scrape, and adapt the series to a new snapshot."""
         metrics, snapshot = self.metrics, self.snapshots.current
+        metrics.tenants.set_limits_used(self.quotas.limits_used())
         if (confirmed_s := self.snapshots.confirmed_s) is not None:
             metrics.snapshot_age_s.set(monotonic() - confirmed_s)
         if not self.snapshots.is_synced:

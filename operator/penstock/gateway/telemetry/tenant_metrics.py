@@ -1,5 +1,7 @@
 """Metrics of what tenants use, and of the store of their limits."""
 
+from collections.abc import Iterable
+
 from penstock.clients.metrics.metric_set import MetricSet
 from penstock.core.tenants.limits import Usage
 from penstock.observability.metrics import gateway, gateway_tenants
@@ -12,6 +14,7 @@ class TenantMetrics:
         self.rejections = made.counter(gateway.TENANT_REJECTIONS)
         self._requests = made.counter(gateway_tenants.TENANT_REQUESTS)
         self._tokens = made.counter(gateway_tenants.TENANT_TOKENS)
+        self._limit_used = made.gauge(gateway_tenants.TENANT_LIMIT_USED)
         self._store_up = made.gauge(gateway_tenants.QUOTA_STORE_UP)
         self._store_failures = made.counter(gateway_tenants.QUOTA_STORE_FAILURES)
         self._store_call_s = made.histogram(gateway_tenants.QUOTA_STORE_CALL_S)
@@ -26,6 +29,12 @@ class TenantMetrics:
         ):
             if amount:
                 self._tokens.labels(tenant, service, kind).inc(amount)
+
+    def set_limits_used(self, used: Iterable[tuple[str, str, float]]) -> None:
+        """Set how much of each limit is used. used: each tenant with its limit's name and the part."""
+        self._limit_used.clear()
+        for tenant, limit, part in used:
+            self._limit_used.labels(tenant, limit).set(part)
 
     def note_call(self, seconds: float, *, is_failed: bool) -> None:
         """Count a call of the store."""

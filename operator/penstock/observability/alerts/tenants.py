@@ -1,14 +1,17 @@
-"""Alerts on tenants and batches: proofs that gateways refuse, and batches that do not get on."""
+"""Alerts on tenants: refused proofs, a store of limits that is down, and batches that do not get on."""
 
 from penstock.observability.alerts.conditions import Comparison, all_of
 from penstock.observability.alerts.rules import Alert, Group
-from penstock.observability.metrics import batch, gateway
+from penstock.observability.metrics import batch, gateway, gateway_tenants
 
 # Reasons of rejections that are a 401: a key or token that expired, is wrong, or is missing.
 UNPROVEN_REASONS = "credentials_expired|credentials_invalid|credentials_missing"
 # Requests without a valid proof, in each second. A client with a revoked key that tries again each second is
 # one; scanners of a public address send bursts.
 MAX_UNPROVEN_RATE = 1.0
+# Calls of the quota store that fail, per second. A gateway that does not reach it calls each second,
+# and one that was late itself fails now and then.
+MAX_STORE_FAILURE_RATE = 0.2
 # Time without a line that gets done. Lines wait for idle capacity, and batches may take a day.
 MAX_IDLE_S = 3600
 # A batch has 24 hours. With six of them left there is time to add capacity.
@@ -28,6 +31,22 @@ CREDENTIALS_REFUSED = Alert(
     description=(
         "{{ $value | humanize }} requests in each second get a 401. A client may have lost its key, or "
         "somebody tries keys."
+    ),
+)
+
+QUOTA_STORE_DOWN = Alert(
+    name="PenstockQuotaStoreDown",
+    severity="warning",
+    condition=Comparison(
+        f"max by (pod) (rate({gateway_tenants.QUOTA_STORE_FAILURES.name}[5m]))",
+        ">",
+        MAX_STORE_FAILURE_RATE,
+    ),
+    hold_s=120,
+    summary="Gateway {{ $labels.pod }} does not reach the store of the tenants' limits.",
+    description=(
+        "{{ $value | humanize }} calls in each second fail. The gateway has its share of each limit, and "
+        "keeps its entries of the ledger of usage until the store is back: they are lost if it ends before."
     ),
 )
 
@@ -63,4 +82,4 @@ BATCH_LATE = Alert(
     ),
 )
 
-GROUP = Group("penstock-tenants", (CREDENTIALS_REFUSED, BATCH_STUCK, BATCH_LATE))
+GROUP = Group("penstock-tenants", (CREDENTIALS_REFUSED, QUOTA_STORE_DOWN, BATCH_STUCK, BATCH_LATE))

@@ -6,7 +6,7 @@ from penstock.observability.dashboards import variables
 from penstock.observability.dashboards.board import Board, Row
 from penstock.observability.dashboards.panels import Panel, areas, series
 from penstock.observability.dashboards.promql import PROCESSES, SERVICES, Scope
-from penstock.observability.metrics import batch
+from penstock.observability.metrics import batch, gateway_tenants
 from penstock.observability.metrics import gateway as metrics
 
 # Requests of no service that exists have an empty label.
@@ -91,6 +91,30 @@ def _tenants() -> Row:
             "full queues, suspension.",
             units.RequestsPerSecond,
             PROCESSES.rate(metrics.TENANT_REJECTIONS, "tenant, reason"),
+        ),
+        series(
+            "Requests of tenants",
+            "Requests that an engine has worked for, by tenant.",
+            units.RequestsPerSecond,
+            PROCESSES.rate(gateway_tenants.TENANT_REQUESTS, "tenant"),
+        ),
+        series(
+            "Tokens of tenants",
+            "Tokens that count for limits and the ledger of usage. cached: a part of the prompt's.",
+            units.CountsPerSecond,
+            PROCESSES.rate(gateway_tenants.TENANT_TOKENS, "tenant, kind"),
+        ),
+        series(
+            "Limits of tenants",
+            "Part of each limit that is used in its present window, by the gateway that knows of most.",
+            units.PercentUnit,
+            PROCESSES.max(gateway_tenants.TENANT_LIMIT_USED, "tenant, limit"),
+        ),
+        series(
+            "Store of limits",
+            "Calls that failed, per second. A gateway that does not reach it has its share of each limit.",
+            units.EventsPerSecond,
+            PROCESSES.rate(gateway_tenants.QUOTA_STORE_FAILURES, "pod"),
         ),
         series(
             "Open gateways",

@@ -11,7 +11,7 @@ from penstock.observability.metrics.specs import (
 
 TENANT = Label("tenant", "names of the Tenants that exist")
 # Upper bounds of a call of the quota store, in seconds, up to its time limit.
-QUOTA_CALL_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
+QUOTA_CALL_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
 
 TENANT_REQUESTS = counter(
     "penstock_gateway_tenant_requests_total",
@@ -27,6 +27,13 @@ TENANT_TOKENS = counter(
     SERVICE,
     Label("kind", ("prompt", "cached", "output")),
 )
+TENANT_LIMIT_USED = gauge(
+    "penstock_gateway_tenant_limit_used_ratio",
+    "Part of a tenant's limit that is used in its present window, as far as the gateway knows. Of its share "
+    "while it does not reach the store of limits.",
+    TENANT,
+    Label("limit", "names of the tenant's limits"),
+)
 QUOTA_STORE_UP = gauge(
     "penstock_gateway_quota_store_up",
     "1 while the store of limits that gateways share answers; 0 also without one.",
@@ -41,5 +48,6 @@ QUOTA_STORE_CALL_S = histogram(
     buckets=QUOTA_CALL_SECONDS,
 )
 TENANT_METRICS: tuple[MetricSpec, ...] = (
-    TENANT_REQUESTS, TENANT_TOKENS, QUOTA_STORE_UP, QUOTA_STORE_FAILURES, QUOTA_STORE_CALL_S,
+    TENANT_REQUESTS, TENANT_TOKENS, TENANT_LIMIT_USED, QUOTA_STORE_UP,
+    QUOTA_STORE_FAILURES, QUOTA_STORE_CALL_S,
 )  # fmt: skip
