@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count
 
 from penstock.core.admission.admission_spec import AdmissionSpec
-from penstock.core.admission.class_room import ClassRoom
+from penstock.core.admission.class_limits import ClassLimits
 from penstock.core.admission.deadline_queue import is_in_time
 from penstock.core.admission.decision import Admit, Reject, RejectReason, Wait
 from penstock.core.admission.engine_load import EngineLoad, Waiting
@@ -117,9 +117,9 @@ class Admission:
                 return None
             yields = each.priority < highest
             for is_late in (False, True):
-                rule = ClassRoom(self.spec, each, now, is_late=is_late, yields=yields)
-                search = LaneSearch(is_late, rule.latest_deadline_s, self._serials)
-                if admitted := each.first(search, usable, kept, rule.find_fit):
+                limits = ClassLimits(self.spec, each, now, is_late=is_late, yields=yields)
+                search = LaneSearch(is_late, limits.latest_deadline_s, self._serials)
+                if admitted := each.first(search, usable, kept, limits.find_fit):
                     each.shares.charge(admitted.waiting)
                     self.remove(admitted.waiting.request_id)
                     return admitted

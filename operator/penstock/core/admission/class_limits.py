@@ -1,4 +1,4 @@
-"""The part of an engine that the requests of a class may use, in one search for the next."""
+"""Limits on the part of an engine that the requests of a class may use, in one search for the next."""
 
 import math
 from collections.abc import Iterable
@@ -10,10 +10,10 @@ from penstock.core.admission.room import BATCH_SHARE, MARGIN, YIELD_SHARE, Bound
 from penstock.core.tenants.tenant import BATCH_PRIORITY
 
 
-class ClassRoom:
-    """The part of an engine that the requests of a class may use, in one search.
+class ClassLimits:
+    """Limits on the part of an engine that the requests of a class may use, in one search.
 
-    is_late: it is for those that cannot be in time any more. yields: a higher class is active.
+    is_late: they are for those that cannot be in time any more. yields: a higher class is active.
     """
 
     def __init__(
