@@ -57,7 +57,7 @@ TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One client. is_reset: whether its connection is reset, not closed."""
+    """A client that disconnects. is_reset: whether its connection is reset, not closed."""
 
     phase: str
     api: Api
@@ -71,7 +71,7 @@ class Case:
         """The model that it asks for."""
         if self.phase != "waiting":
             return MODELS[self.phase]
-        # What computes nothing is not queued
+        # Routes that compute nothing are not queued.
         return QUEUED if self.api.prompts and self.number % 2 else EMPTY
 
     @property

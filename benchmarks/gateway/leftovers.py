@@ -1,4 +1,4 @@
-"""What a gateway still holds when it has no request: counts, gauges, slots, and counts of the store."""
+"""Finds state that a gateway without requests still holds: counts, gauges, slots, counts of the store."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from penstock.gateway.quotas.ledger import read_entries
 
 
 def find_leftovers(gateway: Gateway) -> list[str]:
-    """What is left at a gateway without a request; empty: nothing."""
+    """Return the state that a gateway without requests should not have; empty: there is none."""
     return [f"left: {name} {value}" for name, value in _held(gateway) if value]
 
 
@@ -47,7 +47,7 @@ def _held(gateway: Gateway) -> Iterator[tuple[str, object]]:
 
 
 async def store_problems(url: str, *, has_failed: bool) -> list[str]:
-    """What the store of a gateway that has ended has too much or too little, by its ledger.
+    """Return differences between the counts of the store and its ledger, after the gateway has ended.
 
     has_failed: whether calls have failed. What these were granted stays used, so the counts may then be
     larger, and slots may be left, which count for nobody.
@@ -79,7 +79,7 @@ async def _used(redis: "Redis") -> Counter[tuple[str, str]]:
 
 
 async def _entered(redis: "Redis") -> Counter[tuple[str, str]]:
-    """What the ledger has, by tenant and resource."""
+    """Return the amounts in the ledger, by tenant and resource."""
     entered: Counter[tuple[str, str]] = Counter()
     for key in await redis.keys(f"{PREFIX}usage:*"):
         fields = {name: int(amount) for name, amount in (await redis.hgetall(key)).items()}

@@ -50,7 +50,7 @@ WAYS = {"direct": "plain", "gateway": "plain", "objectives": "timed", "copied": 
 ROUNDS = 4
 SPENT = "/spent"
 USAGE = b'"usage":{"prompt_tokens":100,"completion_tokens":50,"total_tokens":150}'
-# As engines answer that say the usage of each response.
+# Engines report usage in the last event of each response.
 LAST_EVENTS = [b'data: {"id":"x","choices":[],%b}\n\n' % USAGE, DONE]
 WHOLE = (
     b'{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"all of it"},'

@@ -91,7 +91,7 @@ async def engine() -> None:
 
 @dataclass
 class Totals:
-    """What the clients have seen. gaps: number of events by time since the one before, in whole 0.1 s."""
+    """Counts over all clients. gaps: number of events by time since the one before, in whole 0.1 s."""
 
     num_open: int = 0
     num_complete: int = 0

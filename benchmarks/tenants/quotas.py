@@ -60,7 +60,7 @@ HEADER = "x-tenant"
 
 @dataclass(frozen=True)
 class Scenario:
-    """What happens to the store. num_before: gateways that get requests until it fails."""
+    """A fault of the store. num_before: gateways that get requests until it fails."""
 
     name: str
     fail: Callable[[RedisProcess], None] | None = None

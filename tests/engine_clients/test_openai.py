@@ -188,7 +188,7 @@ def test_errors_are_the_clients_own(client: OpenAI, server: Any) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(model="soup", messages=ASK, temperature=1000)
     assert refused.value.param == "temperature"
-    # Nothing is stored; the gateway, before which some engine may store responses, knows no such id.
+    # An engine that stores no responses answers 400; a gateway cannot know that, and answers 404.
     with pytest.raises((openai.BadRequestError, openai.NotFoundError)):
         client.responses.create(model="soup", input="x", previous_response_id="resp_1")
     with (

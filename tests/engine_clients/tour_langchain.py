@@ -61,7 +61,7 @@ def tour(url: str, key: str) -> None:
     assert answered.text
     print("the Responses API")
 
-    # Without the check, texts are sent as they are: it would cut them with a tokenizer of OpenAI's models.
+    # The check would split texts by a tokenizer of OpenAI's models, which has to be downloaded.
     embedder = OpenAIEmbeddings(model="soup", check_embedding_ctx_length=False, **at)
     first, again = embedder.embed_documents(["The engine", "The engine"])
     assert first == again

@@ -14,7 +14,7 @@ OBJECTIVES = Objectives(ttft_s=1.0, tpot_s=0.1)
 
 
 class HoldingEngine:
-    """An engine that answers when it is told to."""
+    """An engine whose answers wait until the test releases them."""
 
     def __init__(self):
         self.num_running = 0

@@ -21,7 +21,7 @@ class Writes:
 
 
 async def sent(message):
-    """What is sent for a message: bytes of a body, other messages; where it holds, sends, and waits."""
+    """Return what is sent for a message, in order: bytes, other messages, and calls that hold or flush."""
     events = []
 
     async def send(message):

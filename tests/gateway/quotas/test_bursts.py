@@ -18,7 +18,7 @@ from penstock.gateway.quotas.request_quota import RequestQuota
 
 
 async def test_bursts_below_the_limits_are_all_admitted(start_quotas: StartQuotas) -> None:
-    """Requests that wait for the store get what it granted them, whoever comes at the same time."""
+    """Requests that wait for the store get its grants, also if others arrive at the same time."""
     quotas = await start_quotas()
     limits = (
         UsageLimit("budget", "Tokens", 10**12, "Month"),

@@ -15,7 +15,7 @@ def memory_limit(num_bytes: int, max_line_bytes: int) -> FairLimit:
 
 
 class LineMemory:
-    """What one batch holds of the limit, of which a tenant may have half of what others leave."""
+    """Memory of one batch's lines and answers. A tenant may hold half of what others leave of the limit."""
 
     def __init__(self, limit: FairLimit, tenant: str, max_line_bytes: int) -> None:
         self._limit, self._tenant, self._max_line_bytes = limit, tenant, max_line_bytes

@@ -17,7 +17,7 @@ BODY_FOLLOWS = "penstock.body_follows"
 
 
 class Writes(Protocol):
-    """What is written to a connection (`HalfClosingTransport`)."""
+    """The buffer of a connection (`HalfClosingTransport`), which can hold back pieces of a response."""
 
     def hold(self) -> None:
         """Hold back what is written from now on."""

@@ -54,7 +54,7 @@ def settle(request_quota: RequestQuota, record: RequestRecord | None, attempts: 
         request_quota.settle(None)
         return
     relay, ending = attempts.relay, record.end.ending
-    # Nobody is to have answers computed for nothing by leaving before them
+    # Otherwise a client that leaves before each answer would use an engine without paying for it.
     unseen = request_quota.unseen_output_tokens if ending is Ending.CLIENT_LEFT else 0
     if relay is None:
         has_computed = ending in COMPUTED_ENDINGS

@@ -34,7 +34,7 @@ class Increments:
 
 @dataclass(frozen=True, slots=True)
 class CountEntry:
-    """What a gateway has of a limit's window, and what it wants. is_final: it will state nothing further."""
+    """A gateway's part of a limit's window, and how much more it wants. is_final: it states nothing further."""
 
     tenant: str
     lease: Lease
@@ -59,7 +59,7 @@ class CountEntry:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Who calls. number: higher than of all calls before. answered: the last number that was answered.
+    """The caller and its place among its calls. number: higher than of all calls before. answered: the last number that was answered.
 
     gateway: a name that no other process has. since_s: the store's time, after which changes are of interest.
     outage_ms: the end of the last time that the store was down, as it has told this gateway: a call that the
@@ -75,7 +75,7 @@ class Call:
 
 @dataclass(slots=True)
 class Batch:
-    """What a call is about.
+    """The content of a call.
 
     slots: wanted ones, each with its tenant and what is held. num_gateways: that share limits, as far as this
     one knows. was_down: whether it has had to do without the store since its last call. leaves: whether it
@@ -134,7 +134,7 @@ class Reply:
     shared_from_s: float = 0.0
     grants: Sequence[tuple[int, int]] = ()  # of each count, then of all slots, with the totals
     failed_usage: Sequence[int] = ()  # positions of increments that it could not add
-    # Of all gateways, by key, that have changed
+    # Counts over all gateways, by key, of those that have changed.
     totals: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod

@@ -109,7 +109,7 @@ class StoreSync:
                 pass
             self._wake.clear()
             await self.call()
-            # Those that waited take what they got: the next call gives back what nobody has
+            # Waiting requests take their grants first: the next call gives back all that nobody has taken.
             await asyncio.sleep(0)
 
     @property
