@@ -43,7 +43,7 @@ WHOLE_BAR_MS, STREAM_BAR_MS = 0.6, 1.0
 
 
 @dataclass
-class Measured:
+class Measurement:
     """Latencies and processor time of one proxy's requests."""
 
     proxy: Proxy
@@ -82,7 +82,7 @@ async def ask(session: aiohttp.ClientSession, proxy: Proxy, key: str, stream: bo
     return time.perf_counter() - began_s
 
 
-async def measure(each: Measured, seconds: float, clients: int, stream: bool) -> None:
+async def measure(each: Measurement, seconds: float, clients: int, stream: bool) -> None:
     """Add one turn of a proxy."""
     root = psutil.Process(each.proxy.pid)
     watched = [root, *root.children(recursive=True)]
@@ -127,7 +127,7 @@ async def compare(options: argparse.Namespace, *, stream: bool) -> bool:
     """Measure and print. Returns whether the bar is met."""
     with tempfile.TemporaryDirectory() as folder:
         async with all_proxies(options, Path(folder)) as found:
-            measured = [Measured(each) for each in found]
+            measured = [Measurement(each) for each in found]
             for _ in range(ROUNDS):
                 for each in measured:
                     await measure(each, options.seconds / ROUNDS, options.clients, stream)

@@ -34,7 +34,7 @@ class Increments:
 
 @dataclass(frozen=True, slots=True)
 class CountEntry:
-    """A gateway's part of a limit's window, and how much more it wants. is_final: it states nothing further."""
+    """A gateway's part of a limit's window, and how much more it wants. is_final: its last statement."""
 
     tenant: str
     lease: Lease
@@ -59,11 +59,11 @@ class CountEntry:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The caller and its place among its calls. number: higher than of all calls before. answered: the last number that was answered.
+    """The caller and the number of the call, which is higher than those of all its calls before.
 
-    gateway: a name that no other process has. since_s: the store's time, after which changes are of interest.
-    outage_ms: the end of the last time that the store was down, as it has told this gateway: a call that the
-    server finds only then has been made before.
+    gateway: a name that no other process has. answered: number of its last call with an answer. since_s: time
+    of the store after which changes are of interest. outage_ms: end of the store's last outage, as this
+    gateway knows it: a call made before the end of a later outage does not count as its first after it.
     """
 
     gateway: str

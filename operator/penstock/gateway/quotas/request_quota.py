@@ -90,7 +90,7 @@ class RequestQuota:
 
     @property
     def unseen_output_tokens(self) -> int:
-        """Output tokens to count for a client that leaves before a whole answer; 0 for a stream, which is counted."""
+        """Output tokens to count for a client that leaves before a whole answer; streams are counted."""
         reserved = self.reserved
         return 0 if reserved is None or self._is_stream else reserved.output_tokens
 
