@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from redis.asyncio import Redis
 
 from penstock.gateway.app import Gateway
-from penstock.gateway.quotas.batch import PREFIX
 from penstock.gateway.quotas.ledger import read_entries
+from penstock.gateway.quotas.store_call import PREFIX
 
 
 def find_leftovers(gateway: Gateway) -> list[str]:

@@ -24,9 +24,9 @@ from tests.support.tools.redis_process import RedisProcess
 from penstock.core.tenants.limits import NO_USAGE, Usage
 from penstock.core.tenants.quota import Reservation, Shortage, TooLarge
 from penstock.core.tenants.tenant import FailureMode, Tenant, UsageLimit
-from penstock.gateway.quotas.batch import Batch, Reply
 from penstock.gateway.quotas.ledger import ledger_key, read_entries
 from penstock.gateway.quotas.quotas import Quotas
+from penstock.gateway.quotas.store_call import Reply, StoreCall
 
 
 async def test_four_gateways_admit_the_limit_and_no_more(start_quotas: StartQuotas) -> None:
@@ -209,7 +209,7 @@ async def test_calls_end_though_a_cancellation_is_lost() -> None:
         async def close(self) -> None:
             pass
 
-        async def call(self, batch: Batch) -> Reply:
+        async def call(self, call: StoreCall) -> Reply:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(60)
             return Reply(0.0, 1)

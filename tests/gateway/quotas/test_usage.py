@@ -25,9 +25,9 @@ from penstock.clients.pods.usage_report import DAY_S, PATH, UsageRow, encode, pa
 from penstock.core.spec.prices import Prices
 from penstock.core.tenants.limits import Usage
 from penstock.errors import KubeError
-from penstock.gateway.quotas.batch import Batch, Increments
 from penstock.gateway.quotas.redis_store import RedisStore
 from penstock.gateway.quotas.store import StoreFailed, check_store_url
+from penstock.gateway.quotas.store_call import Increments, StoreCall
 
 CHAT = UsageRow(0, "search", "ml/chat", "", 2, 1_000_000, 500_000, 100_000)
 TUNED = UsageRow(DAY_S, "search", "ml/chat", "tuned", 1, 10, 0, 5)
@@ -136,6 +136,6 @@ async def test_a_password_is_read_from_a_file(tmp_path: Path) -> None:
         async with asyncio.timeout(20):
             while not num_gateways:  # a call has a time limit, which a busy machine misses
                 with contextlib.suppress(StoreFailed):
-                    num_gateways = (await store.call(Batch(Increments(1)))).num_gateways
+                    num_gateways = (await store.call(StoreCall(Increments(1)))).num_gateways
         assert num_gateways == 1
         await store.close()

@@ -2,12 +2,12 @@
 
 import logging
 
-from penstock.gateway.quotas.batch import (
+from penstock.gateway.quotas.store_call import (
     OTHER_WINDOW,
     PREFIX,
     UNREADABLE,
-    Batch,
     Reply,
+    StoreCall,
     count_key,
     slots_key,
 )
@@ -15,11 +15,11 @@ from penstock.gateway.quotas.batch import (
 logger = logging.getLogger(__name__)
 
 
-def take_grants(batch: Batch, reply: Reply, num_gateways: int) -> None:
-    """Add the grants of a reply to a batch. num_gateways: that share a limit which the store cannot count."""
-    num_counts = len(batch.counts)
+def take_grants(call: StoreCall, reply: Reply, num_gateways: int) -> None:
+    """Add the grants of a reply to a call. num_gateways: that share a limit which the store cannot count."""
+    num_counts = len(call.counts)
     of_counts, of_slots = reply.grants[:num_counts], reply.grants[num_counts:]
-    for entry, (granted, total) in zip(batch.counts, of_counts, strict=True):
+    for entry, (granted, total) in zip(call.counts, of_counts, strict=True):
         lease = entry.lease
         if granted == UNREADABLE:
             if lease.num_unstored is None:
@@ -27,7 +27,7 @@ def take_grants(batch: Batch, reply: Reply, num_gateways: int) -> None:
             lease.num_unstored = num_gateways
         elif granted != OTHER_WINDOW and lease.window == entry.window:
             lease.take(granted, total, reply.now_s)
-    for (tenant, slots, _, _), (granted, total) in zip(batch.slots, of_slots, strict=True):
+    for (tenant, slots, _, _), (granted, total) in zip(call.slots, of_slots, strict=True):
         if granted != UNREADABLE:
             slots.take(granted, total)
             continue

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.gateway.quotas.batch import count_key, slots_key
+from penstock.gateway.quotas.store_call import count_key, slots_key
 from penstock.gateway.quotas.tenant_account import TenantAccount
 
 # Number of counts at which those of windows that have ended are dropped.

@@ -12,9 +12,9 @@ from redis.credentials import CredentialProvider
 from redis.exceptions import NoScriptError, RedisError
 
 from penstock.clients.machine.clock import monotonic
-from penstock.gateway.quotas.batch import PREFIX, Batch, Call, Reply
 from penstock.gateway.quotas.script import SCRIPT
 from penstock.gateway.quotas.store import StoreFailed
+from penstock.gateway.quotas.store_call import PREFIX, Caller, Reply, StoreCall
 
 # Time limit of a call. A server in the same cluster takes 0.3 ms; one whose processor is busy should not be
 # taken for down, and requests may wait for two calls.
@@ -63,11 +63,11 @@ class RedisStore:
         self._num_calls = self._answered = self._outage_ms = 0
         self._since_s = 0.0
 
-    async def call(self, batch: Batch) -> Reply:
-        """Execute a batch. Raises StoreFailed."""
+    async def call(self, call: StoreCall) -> Reply:
+        """Execute a call. Raises StoreFailed."""
         self._num_calls = number = self._num_calls + 1
-        call = Call(self._gateway, number, self._answered, self._since_s, self._outage_ms)
-        body = batch.encode(call)
+        caller = Caller(self._gateway, number, self._answered, self._since_s, self._outage_ms)
+        body = call.encode(caller)
         started_s = monotonic()
         try:
             async with asyncio.timeout(self._timeout_s):

@@ -1,14 +1,14 @@
 """The script by which a gateway reads and changes the shared store, all at once.
 
-ARGV[1] is a batch as JSON (`batch.py`, which also reads the reply). Each count is a hash: its total, and what
-each gateway has of it. A gateway states its part as a whole, so a call that is repeated, or a server that has
-lost data, does no harm. A key that holds something else fails alone, with a grant of -2. A grant of -1: the
-window is not the store's present one.
+ARGV[1] is a call as JSON (`store_call.py`, which also reads the reply). Each count is a hash: its total, and
+what each gateway has of it. A gateway states its part as a whole, so a call that is repeated, or a server
+that has lost data, does no harm. A key that holds something else fails alone, with a grant of -2. A grant of
+-1: the window is not the store's present one.
 """
 
 SCRIPT = """
-local batch = cjson.decode(ARGV[1])
-local prefix, gateway = batch.prefix, batch.gateway
+local call = cjson.decode(ARGV[1])
+local prefix, gateway = call.prefix, call.gateway
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 
@@ -29,32 +29,32 @@ end
 local state = prefix .. 'gateway:' .. gateway
 local last = redis.call('HMGET', state, 'call', 'usage')
 local last_call, last_usage = tonumber(last[1] or '0'), tonumber(last[2] or '0')
-if batch.call <= last_call then return {} end
-local has_lost = last_call < batch.answered_call
+if call.number <= last_call then return {} end
+local has_lost = last_call < call.answered_call
 
 local gateways, changed = prefix .. 'gateways', prefix .. 'changed'
 local newest = redis.call('ZREVRANGE', gateways, 0, 0, 'WITHSCORES')[2]
 local is_new = redis.call('ZADD', gateways, seconds(now), gateway) == 1
-redis.call('ZREMRANGEBYSCORE', gateways, '-inf', seconds(now - batch.gateway_ttl_s))
-redis.call('ZREMRANGEBYSCORE', changed, '-inf', seconds(now - batch.gateway_ttl_s))
-if batch.leaves then redis.call('ZREM', gateways, gateway) end
+redis.call('ZREMRANGEBYSCORE', gateways, '-inf', seconds(now - call.gateway_ttl_s))
+redis.call('ZREMRANGEBYSCORE', changed, '-inf', seconds(now - call.gateway_ttl_s))
+if call.leaves then redis.call('ZREM', gateways, gateway) end
 local alive = math.max(1, redis.call('ZCARD', gateways))
 
 local outage, stated = prefix .. 'outage', prefix .. 'stated'
 local told = redis.call('HMGET', outage, 'ended', 'gateways', 'shared_from')
 local ended, expected = tonumber(told[1] or '0'), tonumber(told[2] or '0')
 local shared_from = tonumber(told[3] or '0')
-local is_gap = newest and now - tonumber(newest) > batch.max_gap_s
-local is_back = is_new and batch.answered_call > 0
-if (is_gap or is_back or batch.was_down) and now >= shared_from then
-  ended, expected, shared_from = now, 0, now + batch.max_settle_s
+local is_gap = newest and now - tonumber(newest) > call.max_gap_s
+local is_back = is_new and call.answered_call > 0
+if (is_gap or is_back or call.was_down) and now >= shared_from then
+  ended, expected, shared_from = now, 0, now + call.max_settle_s
   redis.call('DEL', stated)
 end
 if now < shared_from then
-  expected = math.max(expected, batch.num_gateways)
-  if batch.outage_ms == math.floor(ended * 1000) then redis.call('SADD', stated, gateway) end
+  expected = math.max(expected, call.num_gateways)
+  if call.outage_ms == math.floor(ended * 1000) then redis.call('SADD', stated, gateway) end
   if redis.call('SCARD', stated) >= expected then
-    shared_from = math.min(shared_from, now + batch.settle_s)
+    shared_from = math.min(shared_from, now + call.settle_s)
   end
   redis.call('HSET', outage, 'ended', seconds(ended), 'gateways', integer(expected),
     'shared_from', seconds(shared_from))
@@ -68,9 +68,9 @@ local function grant(entry, free)
 end
 
 local failed = {}
-if batch.usage_sequence > last_usage then
-  last_usage = batch.usage_sequence
-  for i, each in ipairs(batch.usage) do
+if call.usage_sequence > last_usage then
+  last_usage = call.usage_sequence
+  for i, each in ipairs(call.usage) do
     local key = prefix .. each.key
     local added = redis.pcall('HINCRBY', key, each.field, integer(each.amount))
     if type(added) == 'table' then failed[#failed + 1] = i - 1 else
@@ -78,7 +78,7 @@ if batch.usage_sequence > last_usage then
     end
   end
 end
-redis.call('HSET', state, 'call', integer(batch.call), 'usage', integer(last_usage))
+redis.call('HSET', state, 'call', integer(call.number), 'usage', integer(last_usage))
 redis.call('EXPIRE', state, '86400')
 
 local function count(entry)
@@ -126,10 +126,10 @@ local function hold(entry)
 end
 
 local grants = {}
-for _, each in ipairs(batch.counts) do grants[#grants + 1], grants[#grants + 2] = count(each) end
-for _, each in ipairs(batch.slots) do grants[#grants + 1], grants[#grants + 2] = hold(each) end
+for _, each in ipairs(call.counts) do grants[#grants + 1], grants[#grants + 2] = count(each) end
+for _, each in ipairs(call.slots) do grants[#grants + 1], grants[#grants + 2] = hold(each) end
 
-local totals, since = {}, seconds(batch.since_s)
+local totals, since = {}, seconds(call.since_s)
 local names = redis.call('ZREVRANGEBYSCORE', changed, '+inf', since, 'LIMIT', 0, 500)
 for _, name in ipairs(names) do
   local key, total = prefix .. name, nil

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from penstock.gateway.quotas.batch import Batch, Reply
+from penstock.gateway.quotas.store_call import Reply, StoreCall
 
 
 class StoreFailed(Exception):
@@ -21,8 +21,8 @@ class StoreFailed(Exception):
 class Store(Protocol):
     """A store that all gateways share (`redis_store.py`)."""
 
-    async def call(self, batch: Batch) -> Reply:
-        """Execute a batch, all of it at once. Raises StoreFailed."""
+    async def call(self, call: StoreCall) -> Reply:
+        """Execute a call, all of it at once. Raises StoreFailed."""
 
     async def read(self, keys: Sequence[str]) -> list[Mapping[str, int]]:
         """Return the fields of ledger entries. Raises StoreFailed."""

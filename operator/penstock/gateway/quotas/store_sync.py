@@ -5,12 +5,18 @@ import logging
 from collections.abc import Callable
 
 from penstock.core.tenants.lease import NO_DEMAND
-from penstock.gateway.quotas.batch import GATEWAY_TTL_S, Batch, CountEntry, Increments, Reply
 from penstock.gateway.quotas.grants import log_unreadable, take_grants
 from penstock.gateway.quotas.known_totals import KnownTotals
 from penstock.gateway.quotas.ledger import Ledger
 from penstock.gateway.quotas.quota_metrics import QuotaMetrics
 from penstock.gateway.quotas.store import Store, StoreFailed
+from penstock.gateway.quotas.store_call import (
+    GATEWAY_TTL_S,
+    CountEntry,
+    Increments,
+    Reply,
+    StoreCall,
+)
 from penstock.gateway.quotas.tenant_account import TenantAccount, TenantAccounts
 
 logger = logging.getLogger(__name__)
@@ -135,20 +141,20 @@ class StoreSync:
 
     async def _call(self, *, leaves: bool) -> None:
         answered, self._answered = self._answered, asyncio.Event()
-        batch = self._make_batch(leaves=leaves)
+        call = self._make_call(leaves=leaves)
         started_s = self._now()
         try:
-            reply = await self._try(batch, 1 if leaves or not self.is_up else NUM_TRIES)
+            reply = await self._try(call, 1 if leaves or not self.is_up else NUM_TRIES)
         except StoreFailed as failed:
-            self._fail(batch, str(failed))
+            self._fail(call, str(failed))
         except Exception as error:  # the loop must go on: requests wait for it
             logger.exception("a call of the quota store failed")
-            self._fail(batch, type(error).__name__)
+            self._fail(call, type(error).__name__)
         except BaseException:  # cancelled: the store may have executed it
             answered.set()
             raise
         else:
-            self._succeed(batch, reply)
+            self._succeed(call, reply)
         self._called_s = self._now()
         self._metrics.note_call(self._called_s - started_s, is_failed=not self.is_up)
         answered.set()
@@ -156,12 +162,12 @@ class StoreSync:
             self._answered.set()  # nobody waits for a store that is down
             self._answered = asyncio.Event()
 
-    async def _try(self, batch: Batch, num_tries: int) -> Reply:
+    async def _try(self, call: StoreCall, num_tries: int) -> Reply:
         """Call the store until it answers. Raises StoreFailed."""
         for left in reversed(range(MAX_TRIES)):
             started_s = self._now()
             try:
-                reply = await self._store.call(batch)
+                reply = await self._store.call(call)
             except StoreFailed as failed:
                 num_tries -= not failed.is_late
                 if not (left and num_tries):
@@ -174,13 +180,13 @@ class StoreSync:
             return reply
         raise AssertionError("the last try returns or raises")
 
-    def _make_batch(self, *, leaves: bool) -> Batch:
+    def _make_call(self, *, leaves: bool) -> StoreCall:
         now_s, is_sharing = self.store_time_s(), self.is_sharing
         chosen = list(self._accounts.changed.values())[:MAX_TENANTS]
         if self._increments is None:
             self._sequence += 1
             self._increments = Increments(self._sequence, usage=list(self._ledger.drain()))
-        batch = Batch(
+        call = StoreCall(
             self._increments,
             num_gateways=self.num_gateways,
             was_down=not self.is_up,
@@ -188,7 +194,7 @@ class StoreSync:
         )
         for tenant, lease in self._accounts.dropped:
             lease.correction(gives_all=True)
-            batch.counts.append(
+            call.counts.append(
                 CountEntry(tenant, lease, lease.window, lease.granted, is_final=True)
             )
         for account in chosen:
@@ -199,11 +205,11 @@ class StoreSync:
                 lease.enter(now_s)
                 if is_sharing:
                     lease.follow(None, now_s)
-            _add_counts(batch, account, now_s)
-            _add_slots(batch, account, now_s)
-        return batch
+            _add_counts(call, account, now_s)
+            _add_slots(call, account, now_s)
+        return call
 
-    def _succeed(self, batch: Batch, reply: Reply) -> None:
+    def _succeed(self, call: StoreCall, reply: Reply) -> None:
         self._take_failed_usage(reply)
         is_back, self.is_up = not self.is_up, True
         self._shared_from_s = reply.shared_from_s
@@ -215,9 +221,9 @@ class StoreSync:
         if is_back:
             logger.info("the quota store answers again")
         self._accounts.dropped = self._accounts.dropped[
-            sum(each.is_final for each in batch.counts) :
+            sum(each.is_final for each in call.counts) :
         ]
-        take_grants(batch, reply, self.num_gateways)
+        take_grants(call, reply, self.num_gateways)
         self._totals.update(reply.totals, reply.now_s)
         if reply.has_lost:
             logger.warning("the quota store has lost data: this gateway states what it has used")
@@ -242,7 +248,7 @@ class StoreSync:
             if account.is_idle:
                 del self._accounts.changed[account.name]
 
-    def _fail(self, batch: Batch, problem: str) -> None:
+    def _fail(self, call: StoreCall, problem: str) -> None:
         if self.is_up:
             logger.warning(
                 "the quota store does not answer (%s): limits are shared by %d gateways until it does",
@@ -252,31 +258,31 @@ class StoreSync:
         if self.is_sharing:
             self._shared_s = self._now()
         self.is_up = False
-        for entry in batch.counts:
+        for entry in call.counts:
             entry.lease.stored = None  # the store may have executed it
 
 
-def _add_counts(batch: Batch, account: TenantAccount, now_s: float) -> None:
+def _add_counts(call: StoreCall, account: TenantAccount, now_s: float) -> None:
     for lease in account.quota.leases:
-        lease.correction(gives_all=batch.leaves)
-        demand = None if batch.leaves else lease.demand(now_s)
+        lease.correction(gives_all=call.leaves)
+        demand = None if call.leaves else lease.demand(now_s)
         lease.needs.clear()
         if demand is not None or lease.is_to_report:
-            batch.counts.append(
+            call.counts.append(
                 CountEntry(
                     account.name, lease, lease.window, lease.granted,
-                    demand or NO_DEMAND, is_final=batch.leaves,
+                    demand or NO_DEMAND, is_final=call.leaves,
                 )
             )  # fmt: skip
 
 
-def _add_slots(batch: Batch, account: TenantAccount, now_s: float) -> None:
+def _add_slots(call: StoreCall, account: TenantAccount, now_s: float) -> None:
     slots = account.slots
     if slots is not None:
         demand = NO_DEMAND
-        if batch.leaves:
+        if call.leaves:
             slots.held = 0
         else:
             demand = slots.demand(now_s)
-        batch.slots.append((account.name, slots, slots.held, demand))
+        call.slots.append((account.name, slots, slots.held, demand))
         slots.num_waiting = 0

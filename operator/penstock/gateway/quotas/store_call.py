@@ -58,7 +58,7 @@ class CountEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Caller:
     """The caller and the number of the call, which is higher than those of all its calls before.
 
     gateway: a name that no other process has. answered: number of its last call with an answer. since_s: time
@@ -74,7 +74,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Batch:
+class StoreCall:
     """The content of a call.
 
     slots: wanted ones, each with its tenant and what is held. num_gateways: that share limits, as far as this
@@ -89,16 +89,16 @@ class Batch:
     was_down: bool = False
     leaves: bool = False
 
-    def encode(self, call: Call) -> bytes:
-        """Write the batch as the script reads it."""
+    def encode(self, caller: Caller) -> bytes:
+        """Write the call as the script reads it."""
         return json.dumps(
             {
                 "prefix": PREFIX,
-                "gateway": call.gateway,
-                "call": call.number,
-                "answered_call": call.answered,
-                "since_s": call.since_s,
-                "outage_ms": call.outage_ms,
+                "gateway": caller.gateway,
+                "number": caller.number,
+                "answered_call": caller.answered,
+                "since_s": caller.since_s,
+                "outage_ms": caller.outage_ms,
                 "gateway_ttl_s": GATEWAY_TTL_S,
                 "max_gap_s": MAX_GAP_S,
                 "max_settle_s": MAX_SETTLE_S,
