@@ -4,13 +4,8 @@ import json
 
 from aiohttp import web
 
-# Types of OpenAI's errors by status; of all others invalid_request_error.
-TYPES = {
-    401: "authentication_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-}
+from penstock.core.routing.error_types import openai_error_type
+
 # `Retry-After` of refusals that end at a time which the server does not know, in seconds.
 RETRY_AFTER_S = 5
 
@@ -26,7 +21,7 @@ class ApiError(Exception):
 
     def response(self) -> web.Response:
         """The error as a response."""
-        kind = TYPES.get(self.status, "invalid_request_error")
+        kind = openai_error_type(self.status, self.code)
         error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
         headers = {"Retry-After": str(RETRY_AFTER_S)} if self.status in (429, 503) else None
         return web.Response(

@@ -5,6 +5,7 @@ from typing import Any
 
 from penstock.core.routing.apis import ErrorForm
 from penstock.core.routing.charge import Ending
+from penstock.core.routing.error_types import openai_error_type
 
 # Reasons of errors that have neither a reason nor a code, by status; of all others: invalid_request.
 REASONS = {
@@ -59,9 +60,6 @@ ANTHROPIC_TYPES = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error", 408: "timeout_error",
     413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
 }  # fmt: skip
-# Types of OpenAI's errors by status, of those that are no invalid request. litellm takes each
-# invalid_request_error for a 400.
-OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 
 
 def error_body(
@@ -79,7 +77,7 @@ def error_body(
         return json.dumps(_as_event({"type": kind, "message": message})).encode()
     error = {
         "message": message,
-        "type": kind or _error_type(status, code),
+        "type": kind or openai_error_type(status, code),
         "param": param,
         "code": code or status,
     }
@@ -104,13 +102,3 @@ def error_event(status: int, message: str, form: ErrorForm = "OpenAI") -> bytes:
 def _as_event(error: dict[str, Any]) -> dict[str, Any]:
     """An error in the form of Anthropic's bodies and events, and of the events of OpenAI's responses."""
     return {"type": "error", "error": error}
-
-
-def _error_type(status: int, code: str | None) -> str:
-    if status in OPENAI_TYPES:
-        return OPENAI_TYPES[status]
-    if status in (502, 504):
-        return "upstream_error"
-    if status == 503:
-        return "overloaded_error" if code is None else "unavailable_error"
-    return "invalid_request_error" if status < 500 else "internal_error"
