@@ -61,6 +61,8 @@ async def test_each_namespace_leaves_slots_to_the_next():
         assert holders.num_held == {"a": 6, "b": 3}
         await holders.start("c")
         assert holders.num_held == {"a": 6, "b": 3, "c": 1}
+        assert holders.slots.num_held == 10
+    assert holders.slots.num_held == 0
 
 
 async def test_parts_of_namespaces_that_fill_theirs_one_after_the_other():

@@ -16,7 +16,6 @@ from penstock.batch.app import Management, api_app
 from penstock.batch.running.job import JobContext
 from penstock.batch.running.line_client import LineClient
 from penstock.batch.running.line_memory import memory_limit
-from penstock.batch.running.permits import TenantPermits
 from penstock.batch.running.runner import BatchRunner
 from penstock.batch.settings import BatchSettings
 from penstock.batch.store.catalog import Catalog
@@ -25,6 +24,7 @@ from penstock.batch.store.object_store import ObjectStore
 from penstock.batch.store.s3_store import S3Store
 from penstock.batch.telemetry import BatchMetrics
 from penstock.clients.machine.token_file import follow_token, read_token
+from penstock.clients.pods.shared_slots import SharedSlots
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +92,8 @@ async def running(
     ):
         catalog = Catalog(store)
         await catalog.load()
-        permits = TenantPermits(settings.max_lines)
-        checks = TenantPermits(MAX_CHECKS)
+        permits = SharedSlots(settings.max_lines)
+        checks = SharedSlots(MAX_CHECKS)
         memory = memory_limit(settings.line_memory_bytes, settings.max_line_bytes)
         context = JobContext(catalog, client, permits, checks, memory, settings, metrics, now)
         runner = BatchRunner(context)

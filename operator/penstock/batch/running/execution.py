@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from penstock.batch.running.line_client import LineClient
 from penstock.batch.running.line_memory import LineMemory
 from penstock.batch.running.line_source import LineSource
-from penstock.batch.running.permits import TenantPermits
 from penstock.batch.store.journal import Journal, JournalEntry
 from penstock.batch.store.keys import new_line_id
 from penstock.batch.store.object_store import StoreError
 from penstock.batch.telemetry import BatchMetrics
+from penstock.clients.pods.shared_slots import SharedSlots
 from penstock.core.batches.concurrency import LineWindow
 from penstock.core.batches.input_line import InputLine
 from penstock.core.batches.records import Batch
@@ -49,7 +49,7 @@ class Execution:
         source: LineSource,
         journal: Journal,
         client: LineClient,
-        permits: TenantPermits,
+        permits: SharedSlots,
         memory: LineMemory,
         metrics: BatchMetrics,
         now: Callable[[], float],

@@ -9,7 +9,6 @@ from penstock.batch.running.execution import Execution
 from penstock.batch.running.line_client import LineClient
 from penstock.batch.running.line_memory import LineMemory
 from penstock.batch.running.line_source import LineSource
-from penstock.batch.running.permits import TenantPermits
 from penstock.batch.running.result_files import ResultFiles
 from penstock.batch.settings import BatchSettings
 from penstock.batch.store.catalog import Catalog
@@ -17,6 +16,7 @@ from penstock.batch.store.journal import Journal
 from penstock.batch.store.object_store import StoreError
 from penstock.batch.telemetry import BatchMetrics
 from penstock.clients.machine.logs import fields
+from penstock.clients.pods.shared_slots import SharedSlots
 from penstock.core.batches.input_check import InputCheck
 from penstock.core.batches.records import Batch
 from penstock_engine.http.fair_limit import FairLimit
@@ -36,8 +36,8 @@ class JobContext:
 
     catalog: Catalog
     client: LineClient
-    lines: TenantPermits  # of lines at the gateway
-    checks: TenantPermits  # of checks of input files
+    lines: SharedSlots  # of lines at the gateway
+    checks: SharedSlots  # of checks of input files
     memory: FairLimit  # bytes of lines and of their answers
     settings: BatchSettings
     metrics: BatchMetrics

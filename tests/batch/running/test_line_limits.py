@@ -1,35 +1,11 @@
-"""Permits, and memory of lines, of which no tenant can take all."""
+"""Lines at the gateway, and their memory, of which no tenant can take all."""
 
 import asyncio
-from contextlib import AsyncExitStack
 
 from aiohttp import web
 from tests.batch.conftest import FakeGateway, Received, Start, create, lines, until, until_status
 
 from penstock.batch.running.line_memory import LineMemory, memory_limit
-from penstock.batch.running.permits import TenantPermits
-
-
-async def test_a_tenant_may_hold_half_of_what_others_leave() -> None:
-    permits, got = TenantPermits(8), list[str]()
-
-    async def hold(tenant: str) -> None:
-        async with permits.hold(tenant):
-            got.append(tenant)
-            await asyncio.Event().wait()
-
-    tasks = [asyncio.create_task(hold(tenant)) for tenant in "aaaaaaaabbbbcc"]
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert sorted(got) == list("aaaabbc")
-    assert permits.num_held == 7
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    assert permits.num_held == 0
-    async with AsyncExitStack() as stack:
-        for _ in range(4):
-            await stack.enter_async_context(permits.hold("d"))
 
 
 async def test_lines_that_hang_stop_no_other_tenant(
