@@ -4,6 +4,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -24,12 +25,14 @@ class FolderStore:
     """Objects as files of a folder. A new version replaces the old one by a rename, after an fsync of both.
 
     The leader has a lock on a file of the folder, which ends with its process. Network file systems need
-    support for flock.
+    support for flock. Folders without a file are removed.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._parts = folder / PARTS
+        # Held from the look for an object's folder until the object is in it: no thread removes it then
+        self._changing_folders = threading.Lock()
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[None]:
@@ -39,7 +42,7 @@ class FolderStore:
         try:
             while not await asyncio.to_thread(_lock, descriptor):  # noqa: ASYNC110 - flock has no events
                 await asyncio.sleep(LOCK_INTERVAL_S)
-            await self._run(self._remove_parts)
+            await self._run(self._remove_leftovers)
             yield
         finally:
             os.close(descriptor)
@@ -93,24 +96,39 @@ class FolderStore:
             file.flush()
             os.fsync(file.fileno())
         target = self._folder / key
-        if not target.parent.is_dir():
-            self._make_folder(target.parent)
-        part.replace(target)
-        _sync_folder(target.parent)
+        with self._changing_folders:
+            if not target.parent.is_dir():
+                self._make_folder(target.parent)
+            descriptor = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                part.replace(target)
+            except BaseException:
+                os.close(descriptor)
+                raise
+        _sync(descriptor)
 
     def _make_folder(self, folder: Path) -> None:
         """Make a folder that survives a crash: its name is an entry of the one above."""
         if folder.parent != self._folder and not folder.parent.is_dir():
             self._make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
+        _sync(os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY))
 
     def _delete(self, key: str) -> None:
-        (self._folder / key).unlink(missing_ok=True)
+        path = self._folder / key
+        path.unlink(missing_ok=True)
+        with self._changing_folders:
+            for folder in path.parents:
+                if folder == self._folder or not _remove_if_empty(folder):
+                    return
 
-    def _remove_parts(self) -> None:
+    def _remove_leftovers(self) -> None:
+        """Remove parts, and folders that a crash has left empty, the innermost ones first."""
         for each in self._parts.iterdir():
             each.unlink()
+        for name, _, _ in os.walk(self._folder, topdown=False):
+            if Path(name) not in (self._folder, self._parts):
+                _remove_if_empty(Path(name))
 
 
 def _create(path: Path) -> BinaryIO:
@@ -127,8 +145,21 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _remove_if_empty(folder: Path) -> bool:
+    """Remove a folder without files. Returns whether it is gone."""
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    return True
+
+
+def _sync(descriptor: int) -> None:
+    """Write a folder's entries to the disk, and close it."""
     try:
         os.fsync(descriptor)
     finally:
