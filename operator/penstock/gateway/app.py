@@ -153,9 +153,10 @@ class Gateway:
 
     async def _model(self, request: Request) -> Response:
         snapshot, name = self.state.snapshots.current, request.path_params["name"]
+        access = ModelAccess(caller_of(request.scope).tenant)
         try:
-            claim = claim_of(snapshot, name, ModelAccess(caller_of(request.scope).tenant))
-            return JSONResponse(model(snapshot, name, claim))
+            claim = claim_of(snapshot, name, access)
+            return JSONResponse(model(snapshot, name, claim, access.allows))
         except RequestError as error:
             return Response(error.body(), error.status, media_type="application/json")
 

@@ -2,7 +2,10 @@
 
 import json
 
-from penstock.gateway.apis.model_list import ModelList
+from tests.gateway.adapters.adapter_engine import adapter
+from tests.support.gateway_snapshots import build
+
+from penstock.gateway.apis.model_list import ModelList, model
 from penstock.gateway.snapshots.snapshot import Snapshot
 
 
@@ -26,6 +29,25 @@ def test_list_has_only_models_that_the_caller_may_use(make_service):
     assert [each["id"] for each in models(snapshot, allows, listed)["data"]] == ["other/chat"]
     assert len(models(snapshot, listed=listed)["data"]) == 2
     assert models(snapshot, lambda _: False, listed)["data"] == []
+
+
+def test_an_adapter_names_its_parent_only_to_callers_who_may_use_it(make_service):
+    sql = build([], [], [], [adapter("sql", model="chat-sql")]).adapters
+    snapshot, listed = Snapshot((make_service(),), (), sql), ModelList()
+
+    def allows_adapter(claim):
+        return claim is sql[0]
+
+    shown = {"root": "pvc://a/sql", "parent": "chat"}
+    for allows, extra in (
+        (lambda _: True, shown),
+        (allows_adapter, {"root": "pvc://a/sql"}),
+        (lambda _: True, shown),
+    ):
+        card = models(snapshot, allows, listed)["data"][-1]
+        assert card == model(snapshot, "chat-sql", sql[0], allows)
+        assert card == card | {"id": "chat-sql"} | extra
+        assert ("parent" in card) == ("parent" in extra)
 
 
 def test_models(make_service):
