@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.routing.token_estimate import MAX_WEIGHT, MIN_TEXT_BYTES, TokenEstimate
+from penstock.core.routing.token_estimate import (
+    MAX_TENANTS,
+    MAX_WEIGHT,
+    MIN_TEXT_BYTES,
+    TokenEstimate,
+    TokenEstimates,
+)
 
 
 def test_it_starts_at_four_bytes_a_token():
@@ -82,3 +88,39 @@ def test_the_template_is_at_most_a_quarter_of_the_shortest_prompt_that_counts():
     for _ in range(2000):
         estimate = estimate.observe(MIN_TEXT_BYTES, MIN_TEXT_BYTES // 4 + 30)
     assert estimate.of(20_000) <= 1.25 * 5_000
+
+
+def test_answers_to_a_tenant_change_no_estimate_of_others():
+    estimates = TokenEstimates()
+    estimates.observe("own", 4000, 1000)
+    for _ in range(2000):
+        estimates.observe("hostile", 4000, 4000)
+    assert estimates.get("own") == TokenEstimate().observe(4000, 1000)
+    assert estimates.get("hostile").of(20_000) == pytest.approx(20_000, rel=0.01)
+
+
+def test_a_tenant_without_an_answer_has_the_mean_of_the_ratios_of_others():
+    estimates = TokenEstimates()
+    assert estimates.get("new") == TokenEstimate()
+    for _ in range(2000):
+        estimates.observe("a", 4000, 1000)
+    for _ in range(2000):
+        estimates.observe("b", 4000, 2000)
+    mean = estimates.get("new")
+    assert mean.text_bytes == TokenEstimate().text_bytes
+    assert mean.of(8000) == pytest.approx(3000, rel=0.01)
+    estimates.observe("new", 300, 300)  # a text that is too short
+    assert estimates.get("new") == mean
+    estimates.observe("new", 4000, 1500)
+    assert estimates.get("new") == mean.observe(4000, 1500)
+
+
+def test_the_tenant_that_had_no_answer_for_the_longest_time_is_forgotten():
+    estimates = TokenEstimates()
+    for number in range(MAX_TENANTS):
+        estimates.observe(str(number), 4000, 4000)
+    estimates.observe("0", 4000, 4000)
+    before = estimates.get("0")
+    estimates.observe("one more", 4000, 1000)
+    assert estimates.get("0") == before
+    assert estimates.get("1") == estimates.get("never seen") != before

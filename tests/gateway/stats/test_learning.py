@@ -85,32 +85,32 @@ async def test_blanks_between_json_values_are_no_prompt(learned_gateway, until):
     async with front.client.post(front.url + "/v1/completions", data=body, headers=kind) as got:
         assert got.status == 200
         await got.read()
-    assert front.gateway.state.stats.get("default/chat").token_estimate.of(1200) == pytest.approx(
-        300, rel=0.05
-    )
+    assert front.gateway.state.stats.get("default/chat").token_estimates.get("").of(
+        1200
+    ) == pytest.approx(300, rel=0.05)
     assert await burst_at_engine(front, engine, behavior, until) == 2
 
 
 async def test_single_response_moves_the_token_estimate_little(learned_gateway, until):
     """The engine reports 300 tokens for 900,000 blanks in the prompt."""
     front, _, _ = learned_gateway
-    estimate = front.gateway.state.stats.get("default/chat").token_estimate
+    estimate = front.gateway.state.stats.get("default/chat").token_estimates.get("")
     assert (await front.ask(prompt=" " * 900_000))[0] == 200
     await front.idle()
-    after = front.gateway.state.stats.get("default/chat").token_estimate
+    after = front.gateway.state.stats.get("default/chat").token_estimates.get("")
     assert 0.94 * estimate.of(10_000) < after.of(10_000) <= estimate.of(10_000)
 
 
 async def test_prompts_with_images_do_not_change_the_token_estimate(learned_gateway):
     """Reported tokens include those of images."""
     front, _, _ = learned_gateway
-    before = front.gateway.state.stats.get("default/chat").token_estimate
+    before = front.gateway.state.stats.get("default/chat").token_estimates.get("")
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     content = [{"type": "text", "text": "y" * 600}, image]
     for _ in range(20):
         assert (await front.ask(messages=[{"role": "user", "content": content}]))[0] == 200
     await front.idle()
-    assert front.gateway.state.stats.get("default/chat").token_estimate == before
+    assert front.gateway.state.stats.get("default/chat").token_estimates.get("") == before
 
 
 @pytest.mark.parametrize("user", ["refused", "error event"])

@@ -123,6 +123,7 @@ class ProxiedRequest:
             service,
             request,
             arrived_s,
+            client=self._caller.name,
             # Only compared sides tell tenants apart
             tenant=(self._caller.name or None) if service.is_mixed else None,
             key=key,

@@ -41,7 +41,8 @@ async def admit(
     quota.model_name = service.served_name if adapter is None else adapter.served_name
     prompt_tokens = 0
     if request.api.prompts:
-        prompt_tokens = stats.get(service.key).token_estimate.of(request.prompt_bytes)
+        estimate = stats.get(service.key).token_estimates.get(tenant.name)
+        prompt_tokens = estimate.of(request.prompt_bytes)
     request = bound_request(request, tenant.request, prompt_tokens)
     await quota.admit(request, prompt_tokens)
     return request

@@ -23,9 +23,10 @@ class RequestRecord:
     """Times one request and counts its outcome in the statistics of its service.
 
     now: the monotonic clock. arrived_s: when the client had sent all of the request, on that clock.
-    tenant: None if tenants are not distinguished. key: what keeps the request on its arm of a canary's
-    comparison; None: its arm is drawn. adapter: counts of the adapter that the request is for; None: it is
-    for the base model. end: how the request ends.
+    client: name of its tenant, by whose answers its prompt is estimated; empty: it has none. tenant: the same
+    for a canary's comparison; None if tenants are not distinguished there. key: what keeps the request on its
+    arm of that comparison; None: its arm is drawn. adapter: counts of the adapter that the request is for;
+    None: it is for the base model. end: how the request ends.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class RequestRecord:
         request: InferenceRequest,
         arrived_s: float,
         *,
+        client: str = "",
         tenant: str | None = None,
         key: bytes | None = None,
         adapter: AdapterStats | None = None,
@@ -47,6 +49,7 @@ class RequestRecord:
         self._prompt_bytes = request.prompt_bytes
         self._is_text_only = request.is_text_only
         self._is_stream = request.is_stream
+        self._client = client
         self._tenant = tenant
         self._key = key
         self._usage = self._new_usage()
@@ -59,7 +62,7 @@ class RequestRecord:
         self.arrived_s = arrived_s
         self.prompt_tokens = 0
         if request.api.prompts:
-            self.prompt_tokens = stats.token_estimate.of(request.prompt_bytes)
+            self.prompt_tokens = stats.token_estimates.get(client).of(request.prompt_bytes)
         stats.arrivals += 1
         stats.prompt_tokens += self.prompt_tokens
         if adapter is not None:
@@ -184,8 +187,7 @@ class RequestRecord:
         if prompt_tokens is None:
             prompt_tokens = self.prompt_tokens
         elif self._is_text_only:
-            estimate = stats.token_estimate
-            stats.token_estimate = estimate.observe(self._prompt_bytes, prompt_tokens)
+            stats.token_estimates.observe(self._client, self._prompt_bytes, prompt_tokens)
         stats.output_tokens += output_tokens
         if self.adapter is not None:
             self.adapter.stats.work_tokens += prompt_tokens + output_tokens

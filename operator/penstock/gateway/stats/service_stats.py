@@ -6,7 +6,7 @@ from typing import Protocol
 
 from penstock.core.canary.arm import Arm, ArmCounter
 from penstock.core.routing.pick import Side
-from penstock.core.routing.token_estimate import TokenEstimate
+from penstock.core.routing.token_estimate import TokenEstimates
 from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import GatewayReading
 from penstock.core.spec.objectives import Objectives
@@ -29,7 +29,8 @@ class OpenRequest(Protocol):
 class ServiceStats:
     """Counts one service's requests since this process started.
 
-    Prompt tokens are estimated from the bytes of the text, at the ratio seen in responses with usage.
+    Prompt tokens are estimated from the bytes of the text, at the ratio seen in responses with usage to
+    the same tenant.
     first_answers: of session-affinity keys, by side.
     """
 
@@ -47,7 +48,7 @@ class ServiceStats:
         self.first_answers: defaultdict[Side, FirstAnswers] = defaultdict(FirstAnswers)
         self._before_first_byte: dict[str, int] = {}  # pod -> requests sent to it
         self._open: dict[str, int] = {}  # likewise
-        self.token_estimate = TokenEstimate()
+        self.token_estimates = TokenEstimates()
 
     def arm(self, pod: str) -> ArmCounter:
         """Return the counts of the engine pod "namespace/name"."""

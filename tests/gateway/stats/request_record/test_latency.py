@@ -46,7 +46,7 @@ def test_tokens_are_estimated_without_usage(stats, clock, make):
         close(record)
         assert stats.output_tokens - before == tokens
     assert stats.attended_tokens == 300 + 301 + 302 + 300 + 301
-    assert stats.token_estimate == TokenEstimate()
+    assert stats.token_estimates.get("") == TokenEstimate()
     arm = stats.arms()[POD]
     assert (arm.requests, arm.prompt_tokens, arm.cached_tokens) == (2, 0, 0)
     assert arm.ttft[ttft_bin(300, 0)].n == 2
@@ -57,8 +57,21 @@ def test_usage_corrects_the_token_estimate(stats, clock, make):
     with record.in_flight(ENGINE, None):
         record.add_chunk(b'data: {"usage":{"prompt_tokens":600,"completion_tokens":1}}\n\n')
     close(record)
-    assert stats.token_estimate == TokenEstimate().observe(1200, 600)
+    assert stats.token_estimates.get("") == TokenEstimate().observe(1200, 600)
     assert stats.attended_tokens == 600
+
+
+def test_a_prompt_is_estimated_by_the_answers_to_its_tenant(stats, clock, make):
+    for _ in range(100):
+        for client, tokens in (("own", 300), ("other", 1200)):
+            record = make(client=client)
+            with record.in_flight(ENGINE, None):
+                record.add_chunk(
+                    b'data: {"usage":{"prompt_tokens":%d,"completion_tokens":1}}\n\n' % tokens
+                )
+            close(record)
+    assert make(client="own").prompt_tokens == 300
+    assert make(client="other").prompt_tokens > 900
 
 
 @pytest.mark.parametrize(
