@@ -14,6 +14,7 @@ from penstock.batch.running.runner import BatchRunner
 from penstock.batch.settings import BatchSettings
 from penstock.batch.store.catalog import Catalog
 from penstock.batch.store.object_store import NotStored, StoreError
+from penstock.batch.store.tenant_storage import TenantStorage
 from penstock.batch.telemetry import BatchMetrics
 from penstock.clients.metrics.page import MetricsPage
 from penstock.core.batches.shared_token import SharedToken
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 def api_app(
     catalog: Catalog,
+    storage: TenantStorage,
     runner: BatchRunner,
     settings: BatchSettings,
     token: SharedToken,
@@ -31,8 +33,8 @@ def api_app(
     """Make the application for gateways. token: that they share. now: Unix time."""
     app = web.Application(middlewares=[_answer_errors, check_caller(token)])
     routes: Sequence[web.RouteDef] = (
-        *FileRoutes(catalog, settings, now).routes(),
-        *BatchRoutes(catalog, runner, settings, now).routes(),
+        *FileRoutes(catalog, storage, settings, now).routes(),
+        *BatchRoutes(catalog, storage, runner, settings, now).routes(),
     )
     app.add_routes(routes)
     return app

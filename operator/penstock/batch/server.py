@@ -22,6 +22,7 @@ from penstock.batch.store.catalog import Catalog
 from penstock.batch.store.folder_store import FolderStore
 from penstock.batch.store.object_store import ObjectStore
 from penstock.batch.store.s3_store import S3Store
+from penstock.batch.store.tenant_storage import TenantStorage
 from penstock.batch.telemetry import BatchMetrics
 from penstock.clients.machine.token_file import follow_token, read_token
 from penstock.clients.pods.shared_slots import SharedSlots
@@ -92,12 +93,20 @@ async def running(
     ):
         catalog = Catalog(store)
         await catalog.load()
-        permits = SharedSlots(settings.max_lines)
-        checks = SharedSlots(MAX_CHECKS)
-        memory = memory_limit(settings.line_memory_bytes, settings.max_line_bytes)
-        context = JobContext(catalog, client, permits, checks, memory, settings, metrics, now)
+        storage = TenantStorage(catalog, settings.max_tenant_bytes)
+        context = JobContext(
+            catalog=catalog,
+            storage=storage,
+            client=client,
+            lines=SharedSlots(settings.max_lines),
+            checks=SharedSlots(MAX_CHECKS),
+            memory=memory_limit(settings.line_memory_bytes, settings.max_line_bytes),
+            settings=settings,
+            metrics=metrics,
+            now=now,
+        )
         runner = BatchRunner(context)
-        app = api_app(catalog, runner, settings, token, now)
+        app = api_app(catalog, storage, runner, settings, token, now)
         async with runner.running(), listening(app, settings.host, settings.port) as port:
             management.is_ready = True
             logger.info("the batch server leads, and listens at port %d", port)

@@ -51,6 +51,6 @@ def test_an_answer_that_is_no_object_is_a_short_text(body: bytes) -> None:
 
 
 def test_a_line_that_was_not_executed_says_why() -> None:
-    made = json.loads(unexecuted_line("batch_req_1", "a", "batch_expired"))
+    made = json.loads(unexecuted_line("batch_req_1", "a", "batch_expired", "It was late."))
     assert (made["custom_id"], made["response"]) == ("a", None)
-    assert made["error"]["code"] == "batch_expired"
+    assert made["error"] == {"code": "batch_expired", "message": "It was late."}

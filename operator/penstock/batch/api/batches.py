@@ -16,6 +16,7 @@ from penstock.batch.running.runner import BatchRunner
 from penstock.batch.settings import BatchSettings
 from penstock.batch.store import keys
 from penstock.batch.store.catalog import Catalog
+from penstock.batch.store.tenant_storage import TenantStorage
 from penstock.core.batches.input_line import ENDPOINTS
 from penstock.core.batches.records import COMPLETION_WINDOW, COMPLETION_WINDOW_S, Batch
 from penstock.core.formats.json_text import parse_json
@@ -33,11 +34,13 @@ class BatchRoutes:
     def __init__(
         self,
         catalog: Catalog,
+        storage: TenantStorage,
         runner: BatchRunner,
         settings: BatchSettings,
         now: Callable[[], float],
     ) -> None:
-        self._catalog, self._runner, self._settings, self._now = catalog, runner, settings, now
+        self._catalog, self._storage, self._runner = catalog, storage, runner
+        self._settings, self._now = settings, now
         self._creating = asyncio.Lock()  # so that bounds hold for concurrent requests
 
     def routes(self) -> list[web.RouteDef]:
@@ -65,8 +68,8 @@ class BatchRoutes:
                 f"{settings.max_running_batches} batches are running: wait until one has ended"
             )
             raise ApiError(429, message, code="too_many_batches")
-        if self._catalog.stored_bytes(tenant) > settings.max_tenant_bytes:
-            raise storage_full(settings)
+        if not self._storage.has_room(tenant):
+            raise storage_full(self._storage)
         if len(batches) >= settings.max_tenant_batches:
             message = (
                 f"there are {settings.max_tenant_batches} batches already: they are deleted "

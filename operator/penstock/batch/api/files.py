@@ -15,6 +15,7 @@ from penstock.batch.api.upload_form import UploadForm, read_form
 from penstock.batch.settings import BatchSettings
 from penstock.batch.store import keys
 from penstock.batch.store.catalog import Catalog
+from penstock.batch.store.tenant_storage import TenantStorage
 from penstock.core.batches.records import StoredFile
 
 # As OpenAI's.
@@ -26,9 +27,15 @@ CHUNK_BYTES = 1 << 20
 class FileRoutes:
     """The routes below /v1/files. now: Unix time."""
 
-    def __init__(self, catalog: Catalog, settings: BatchSettings, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        storage: TenantStorage,
+        settings: BatchSettings,
+        now: Callable[[], float],
+    ) -> None:
         self._catalog, self._settings, self._now = catalog, settings, now
-        self._quota = StorageQuota(catalog, settings)
+        self._quota = StorageQuota(catalog, storage, settings)
 
     def routes(self) -> list[web.RouteDef]:
         """The routes, for an application."""

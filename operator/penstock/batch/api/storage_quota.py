@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from penstock.batch.api.errors import ApiError
 from penstock.batch.settings import BatchSettings
 from penstock.batch.store.catalog import Catalog
+from penstock.batch.store.tenant_storage import TenantStorage
+from penstock.core.batches.results import STORAGE_FULL
 
 # Uploads of one tenant, and of all, at a time. Each has some hundred kilobytes of memory.
 MAX_TENANT_UPLOADS, MAX_UPLOADS = 4, 32
@@ -26,10 +28,10 @@ class Upload:
 
 
 class StorageQuota:
-    """The bounds of all tenants. Results of batches count, but are stored also beyond the bound."""
+    """The bounds of all tenants. Results of batches count too."""
 
-    def __init__(self, catalog: Catalog, settings: BatchSettings) -> None:
-        self._catalog, self._settings = catalog, settings
+    def __init__(self, catalog: Catalog, storage: TenantStorage, settings: BatchSettings) -> None:
+        self._catalog, self._storage, self._settings = catalog, storage, settings
         self._num_uploads: Counter[str] = Counter()
         self._uploaded_bytes: Counter[str] = Counter()
 
@@ -58,12 +60,10 @@ class StorageQuota:
         if file_bytes > self._settings.max_file_bytes:
             message = f"a file may have {self._settings.max_file_bytes} bytes: split it"
             raise ApiError(413, message, param="file", code="file_too_large")
-        total = self._catalog.stored_bytes(tenant) + self._uploaded_bytes[tenant]
-        if total > self._settings.max_tenant_bytes:
-            raise storage_full(self._settings)
+        if not self._storage.has_room(tenant, self._uploaded_bytes[tenant]):
+            raise storage_full(self._storage)
 
 
-def storage_full(settings: BatchSettings) -> ApiError:
+def storage_full(storage: TenantStorage) -> ApiError:
     """The error for a tenant that may store no more."""
-    message = f"all files together may have {settings.max_tenant_bytes} bytes: delete some"
-    return ApiError(413, message, code="storage_full")
+    return ApiError(413, storage.message, code=STORAGE_FULL)

@@ -12,6 +12,7 @@ from penstock.batch.running.line_source import LineSource
 from penstock.batch.store.journal import Journal, JournalEntry
 from penstock.batch.store.keys import new_line_id
 from penstock.batch.store.object_store import StoreError
+from penstock.batch.store.tenant_storage import TenantStorage
 from penstock.batch.telemetry import BatchMetrics
 from penstock.clients.pods.shared_slots import SharedSlots
 from penstock.core.batches.concurrency import LineWindow
@@ -51,12 +52,13 @@ class Execution:
         client: LineClient,
         permits: SharedSlots,
         memory: LineMemory,
+        storage: TenantStorage,
         metrics: BatchMetrics,
         now: Callable[[], float],
     ) -> None:
         self._batch, self._source, self._journal = batch, source, journal
         self._client, self._permits, self._memory = client, permits, memory
-        self._metrics, self._now = metrics, now
+        self._storage, self._metrics, self._now = storage, metrics, now
         self._window = LineWindow()
         self._running: set[asyncio.Task[None]] = set()
         self._num_seeking = 0  # of these, those without a line yet
@@ -79,6 +81,7 @@ class Execution:
     async def run(self) -> bool:
         """Send lines. Returns whether all of them have a result, which the journal then has stored.
 
+        No further line is sent while the tenant has no storage for its result.
         Raises StoreError if the input file cannot be read, and any error of this program.
         """
         flushing = asyncio.create_task(self._flush_regularly())
@@ -100,8 +103,12 @@ class Execution:
     def _is_done(self) -> bool:
         return self._is_read and not self._refused and not self._running
 
+    @property
+    def _has_storage(self) -> bool:
+        return self._storage.has_room(self._batch.tenant)
+
     async def _send_all(self) -> None:
-        while not self._is_stopped and not self._is_done:
+        while not self._is_stopped and not self._is_done and self._has_storage:
             self._changed.clear()
             if not self._may_send():
                 await self._wait_for_change()
@@ -168,7 +175,7 @@ class Execution:
     async def _find(self, sent_s: float) -> _PendingLine | None:
         """The line to send now; None if there is none. Raises StoreError."""
         try:
-            if sent_s < self._window.resume_s or self._is_stopped:
+            if sent_s < self._window.resume_s or self._is_stopped or not self._has_storage:
                 return None
             return await self._next()
         finally:

@@ -14,11 +14,13 @@ from penstock.batch.settings import BatchSettings
 from penstock.batch.store.catalog import Catalog
 from penstock.batch.store.journal import Journal
 from penstock.batch.store.object_store import StoreError
+from penstock.batch.store.tenant_storage import TenantStorage
 from penstock.batch.telemetry import BatchMetrics
 from penstock.clients.machine.logs import fields
 from penstock.clients.pods.shared_slots import SharedSlots
 from penstock.core.batches.input_check import InputCheck
-from penstock.core.batches.records import Batch
+from penstock.core.batches.records import Batch, BatchError
+from penstock.core.batches.results import STORAGE_FULL
 from penstock_engine.http.fair_limit import FairLimit
 
 logger = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ class JobContext:
     """State that all batches share."""
 
     catalog: Catalog
+    storage: TenantStorage
     client: LineClient
     lines: SharedSlots  # of lines at the gateway
     checks: SharedSlots  # of checks of input files
@@ -176,6 +179,7 @@ class BatchJob:
         context, store = self._context, self._context.catalog.store
         self._journal = journal = Journal(store, self.batch)
         await journal.load()
+        context.storage.add_journal(self.batch, journal)
         return journal, LineSource(store, self.batch, journal, context.settings.max_line_bytes)
 
     async def _execute(self) -> None:
@@ -186,7 +190,7 @@ class BatchJob:
             execution = self._execution = Execution(
                 self.batch, source, journal, context.client, context.lines,
                 LineMemory(context.memory, self.batch.tenant, context.settings.max_line_bytes),
-                context.metrics, context.now,
+                context.storage, context.metrics, context.now,
             )  # fmt: skip
             try:
                 is_done = await execution.run()
@@ -195,8 +199,13 @@ class BatchJob:
         async with self._saving:
             if self.batch.status != "in_progress":  # it was cancelled
                 return
-            if is_done or self._is_expired:
-                await self._save(self.batch.finalize(self._now_s, is_expiring=not is_done))
+            if is_done or not journal.num_left:
+                await self._save(self.batch.finalize(self._now_s))
+            elif self._is_expired:
+                await self._save(self.batch.finalize(self._now_s, is_expiring=True))
+            elif not self._is_closing and not context.storage.has_room(self.batch.tenant):
+                error = BatchError(STORAGE_FULL, context.storage.message)
+                await self._save(self.batch.finalize(self._now_s, errors=(error,)))
 
     async def _write_results(self) -> None:
         journal, source = await self._load()
@@ -204,4 +213,5 @@ class BatchJob:
         ended = await files.write()
         async with self._saving:
             await self._save(ended)
+        self._context.storage.remove_journal(ended)
         await journal.delete()

@@ -7,7 +7,7 @@ from penstock.batch.store import keys
 from penstock.batch.store.catalog import Catalog
 from penstock.batch.store.journal import Journal
 from penstock.core.batches.records import Batch, StoredFile
-from penstock.core.batches.results import Cause, unexecuted_line
+from penstock.core.batches.results import MESSAGES, Cause, unexecuted_line
 
 
 class ResultFiles:
@@ -25,8 +25,8 @@ class ResultFiles:
         Raises StoreError.
         """
         journal, batch = self._journal, self._batch
-        num_left = batch.num_lines - journal.num_completed - journal.num_failed
-        has_output, has_errors = journal.num_completed > 0, journal.num_failed + num_left > 0
+        has_output = journal.num_completed > 0
+        has_errors = journal.num_failed + journal.num_left > 0
         if has_output:
             await self._write(batch.output_file, "output", self._completed())
         if has_errors:
@@ -56,6 +56,15 @@ class ResultFiles:
     async def _failed(self) -> AsyncIterator[bytes]:
         async for entry in self._journal.entries(completed=False):
             yield entry.text
-        cause: Cause = "batch_expired" if self._batch.is_expiring else "batch_cancelled"
+        code, message = self._reason
         while (line := await self._source.next()) is not None:
-            yield unexecuted_line(keys.new_line_id(), line.custom_id, cause)
+            yield unexecuted_line(keys.new_line_id(), line.custom_id, code, message)
+
+    @property
+    def _reason(self) -> tuple[str, str]:
+        """Why lines were not executed: a code and a message."""
+        if self._batch.errors:
+            error = self._batch.errors[0]
+            return error.code, error.message
+        cause: Cause = "batch_expired" if self._batch.is_expiring else "batch_cancelled"
+        return cause, MESSAGES[cause]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ class Catalog:
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
         self._files: dict[str, dict[str, StoredFile]] = {}
+        self._stored_bytes = Counter[str]()  # of files, by tenant: it is asked for at each line
         self._batches: dict[str, dict[str, Batch]] = {}
 
     async def load(self) -> None:
@@ -35,6 +37,9 @@ class Catalog:
         files = await self._read_all(StoredFile, found, "/files/", limit)
         batches = await self._read_all(Batch, found, "/batches/", limit)
         self._files, self._batches = _by_tenant(files), _by_tenant(batches)
+        self._stored_bytes.clear()
+        for file in files:
+            self._stored_bytes[file.tenant] += file.num_bytes
         await self._delete_leftovers(found)
 
     async def _read_all(
@@ -80,7 +85,7 @@ class Catalog:
 
     def stored_bytes(self, tenant: str) -> int:
         """Size of a tenant's files."""
-        return sum(each.num_bytes for each in self._files.get(tenant, {}).values())
+        return self._stored_bytes[tenant]
 
     def batches(self, tenant: str) -> list[Batch]:
         """A tenant's batches, the oldest first."""
@@ -109,13 +114,24 @@ class Catalog:
     async def add_file(self, file: StoredFile) -> None:
         """Add a file whose content is stored. Raises StoreError."""
         await self.store.write(keys.file_record(file.tenant, file.id), _text(file))
+        self._forget_bytes(file)
         self._files.setdefault(file.tenant, {})[file.id] = file
+        self._stored_bytes[file.tenant] += file.num_bytes
 
     async def delete_file(self, file: StoredFile) -> None:
         """Delete a file: at once for clients, then its content. Raises StoreError."""
         await self.store.delete(keys.file_record(file.tenant, file.id))
+        self._forget_bytes(file)
         _remove(self._files, file)
         await self.store.delete(keys.file_content(file.tenant, file.id))
+
+    def _forget_bytes(self, file: StoredFile) -> None:
+        """Count the bytes of a file no more, if there is one of its id."""
+        old = self.file(file.tenant, file.id)
+        if old is not None:
+            self._stored_bytes[file.tenant] -= old.num_bytes
+            if not self._stored_bytes[file.tenant]:
+                del self._stored_bytes[file.tenant]
 
     async def save_batch(self, batch: Batch) -> None:
         """Add or replace a batch. Raises StoreError."""

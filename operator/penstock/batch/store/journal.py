@@ -32,7 +32,10 @@ class JournalEntry:
 
 
 class Journal:
-    """The results of one batch. num_completed, num_failed: of its lines, with those not stored yet."""
+    """The results of one batch.
+
+    num_completed, num_failed: of its lines, with those not stored yet. num_bytes: of their results.
+    """
 
     def __init__(self, store: ObjectStore, batch: Batch) -> None:
         self._store = store
@@ -41,7 +44,7 @@ class Journal:
         self._pending: list[JournalEntry] = []
         self._pending_bytes = 0
         self._num_segments = 0
-        self.num_completed = self.num_failed = 0
+        self.num_completed = self.num_failed = self.num_bytes = 0
 
     @property
     def interval_s(self) -> float:
@@ -56,6 +59,11 @@ class Journal:
     def has_room(self) -> bool:
         """Whether results of further lines can be taken."""
         return self._pending_bytes < 2 * SEGMENT_BYTES
+
+    @property
+    def num_left(self) -> int:
+        """Lines without a result."""
+        return self._batch.num_lines - self.num_completed - self.num_failed
 
     async def load(self) -> None:
         """Read which lines have a result. Raises StoreError."""
@@ -107,6 +115,7 @@ class Journal:
         if self._has_result[entry.index]:
             return False
         self._has_result[entry.index] = 1
+        self.num_bytes += len(entry.text)
         if entry.is_completed:
             self.num_completed += 1
         else:

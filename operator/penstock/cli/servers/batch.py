@@ -54,7 +54,8 @@ def run(
         int, typer.Option(min=1, max=MAX_FILE_BYTES, help="Maximum size of a file, in bytes.")
     ] = DEFAULT.max_file_bytes,
     max_tenant_bytes: Annotated[
-        int, typer.Option(min=1, help="Maximum total size of a tenant's files, in bytes.")
+        int,
+        typer.Option(min=1, help="Maximum total size of a tenant's files and results, in bytes."),
     ] = DEFAULT.max_tenant_bytes,
     max_tenant_files: Annotated[
         int, typer.Option(min=1, help="Maximum number of a tenant's files.")

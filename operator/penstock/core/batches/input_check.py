@@ -4,7 +4,7 @@ from hashlib import blake2b
 
 from penstock.core.batches.input_line import InputLineError, parse_line
 from penstock.core.batches.line_splitter import LineSplitter
-from penstock.core.batches.records import InputError
+from penstock.core.batches.records import BatchError
 
 # As OpenAI's.
 MAX_LINES = 50_000
@@ -25,7 +25,7 @@ class InputCheck:
         self._max_line_bytes = max_line_bytes
         self._lines = LineSplitter(max_line_bytes)
         self.num_lines = 0
-        self.errors: list[InputError] = []
+        self.errors: list[BatchError] = []
         self._models: set[str] = set()
         self._custom_ids: set[bytes] = set()  # digests: the names of all lines could be 100 MB
 
@@ -57,9 +57,9 @@ class InputCheck:
                 self._add(number, line)
         if self._has_too_many:
             message = f"a file may have {MAX_LINES} requests, and as many blank lines: split it"
-            self.errors.append(InputError("too_many_requests", message))
+            self.errors.append(BatchError("too_many_requests", message))
         elif not self.num_lines:
-            self.errors.append(InputError("empty_file", "the file has no requests"))
+            self.errors.append(BatchError("empty_file", "the file has no requests"))
 
     def _add(self, number: int, text: bytes | None) -> None:
         index, self.num_lines = self.num_lines, self.num_lines + 1

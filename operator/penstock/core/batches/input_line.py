@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.batches.records import InputError
+from penstock.core.batches.records import BatchError
 from penstock.core.formats.json_text import parse_json
 from penstock.core.routing.apis import APIS
 
@@ -32,9 +32,9 @@ class InputLineError(Exception):
         super().__init__(message)
         self.code, self.param = code, param
 
-    def at(self, number: int) -> InputError:
+    def at(self, number: int) -> BatchError:
         """The error of the line with this number."""
-        return InputError(self.code, str(self), number, self.param)
+        return BatchError(self.code, str(self), number, self.param)
 
 
 def parse_line(text: bytes, index: int, endpoint: str) -> InputLine:

@@ -1,6 +1,6 @@
 """Records of a batch and of a stored file, and the states that a batch goes through.
 
-validating -> in_progress -> finalizing -> completed | expired
+validating -> in_progress -> finalizing -> completed | expired | failed
     |    \\________  |
   failed          cancelling -> cancelled
 """
@@ -46,8 +46,8 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True)
-class InputError:
-    """A reason for which an input file is refused. line: its number from 1; None: of the whole file."""
+class BatchError:
+    """A reason for which a batch fails. line: number of the line from 1; None: it is about no single one."""
 
     code: str
     message: str
@@ -78,7 +78,7 @@ class Batch:
     num_failed: int = 0
     has_output_file: bool = False
     has_error_file: bool = False
-    errors: tuple[InputError, ...] = ()
+    errors: tuple[BatchError, ...] = ()
     is_expiring: bool = False  # whether it ended before all lines were done, as its time was over
     in_progress_s: int | None = None
     finalizing_s: int | None = None
@@ -104,7 +104,7 @@ class Batch:
             self, status="in_progress", in_progress_s=now_s, num_lines=num_lines, model=model
         )
 
-    def fail(self, now_s: int, errors: tuple[InputError, ...]) -> "Batch":
+    def fail(self, now_s: int, errors: tuple[BatchError, ...]) -> "Batch":
         """End a batch whose input file is refused."""
         return replace(self, status="failed", failed_s=now_s, errors=errors)
 
@@ -112,9 +112,17 @@ class Batch:
         """Stop the lines, and write the results that they have."""
         return replace(self, status="cancelling", cancelling_s=now_s)
 
-    def finalize(self, now_s: int, *, is_expiring: bool) -> "Batch":
-        """Run no further line, and write the results."""
-        return replace(self, status="finalizing", finalizing_s=now_s, is_expiring=is_expiring)
+    def finalize(
+        self, now_s: int, *, is_expiring: bool = False, errors: tuple[BatchError, ...] = ()
+    ) -> "Batch":
+        """Run no further line, and write the results. errors: for which it then fails."""
+        return replace(
+            self,
+            status="finalizing",
+            finalizing_s=now_s,
+            is_expiring=is_expiring,
+            errors=errors,
+        )
 
     def finish(self, now_s: int, *, has_output_file: bool, has_error_file: bool) -> "Batch":
         """End a batch whose results are written."""
@@ -123,6 +131,8 @@ class Batch:
             return replace(ended, status="cancelled", cancelled_s=now_s)
         if self.is_expiring:
             return replace(ended, status="expired", expired_s=now_s)
+        if self.errors:
+            return replace(ended, status="failed", failed_s=now_s)
         return replace(ended, status="completed", completed_s=now_s)
 
     def with_counts(self, num_completed: int, num_failed: int) -> "Batch":

@@ -13,6 +13,8 @@ MAX_SERVER_ERRORS = 5
 # Most characters of an answer that is no JSON which a result repeats.
 MAX_TEXT_CHARACTERS = 1000
 
+# Code for a tenant that stores as much as it may.
+STORAGE_FULL = "storage_full"
 Cause = Literal["batch_expired", "batch_cancelled"]
 MESSAGES: Mapping[Cause, str] = {
     "batch_expired": "This request could not be executed before the completion window expired.",
@@ -63,9 +65,9 @@ def result_line(line_id: str, custom_id: str, answer: Answer) -> bytes:
     return _line({"id": line_id, "custom_id": custom_id, "response": response, "error": None})
 
 
-def unexecuted_line(line_id: str, custom_id: str, cause: Cause) -> bytes:
-    """The result of a line that was not executed."""
-    error = {"code": cause, "message": MESSAGES[cause]}
+def unexecuted_line(line_id: str, custom_id: str, code: str, message: str) -> bytes:
+    """The result of a line that was not executed. code: a Cause, or of the error that ended the batch."""
+    error = {"code": code, "message": message}
     return _line({"id": line_id, "custom_id": custom_id, "response": None, "error": error})
 
 
