@@ -178,7 +178,7 @@ async def test_without_a_batch_server_files_are_not_found(
     front = await start_gateway()
     async with front.client.get(f"{front.url}/v1/files") as got:
         assert got.status == 404
-        assert "--batch-url" in (await got.json())["error"]["message"]
+        assert "no batch server" in (await got.json())["error"]["message"]
 
 
 async def test_an_upload_that_stands_still_ends(stand: Stand) -> None:
