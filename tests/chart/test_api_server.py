@@ -24,8 +24,8 @@ async def restricted(kube: Kube, namespace: str) -> str:
 
 
 def objects(values: dict[str, Any], namespace: str) -> list[Any]:
-    # The namespace of keys does not exist here.
-    values = merged(merged(IMAGE, values), {"gateway": {"keysNamespace": namespace}})
+    # The namespace of keys does not exist here, and may not be the release's.
+    values = merged(merged(IMAGE, values), {"gateway": {"keysNamespace": "default"}})
     if values.get("watchNamespace"):
         values["watchNamespace"] = namespace
     made = install_manifests(values, namespace)

@@ -13,6 +13,7 @@ from penstock.clients.kubernetes.resources import (
 from penstock.core.manifests import engine_pod
 from penstock.core.spec.history import PODS_ANNOTATION, RESTARTED_AT, STABLE_ANNOTATION, Revision
 from penstock.core.spec.service import ROLE_LABEL, SERVE, TEMPLATE_HASH
+from penstock.errors import Conflict
 
 pytestmark = pytest.mark.cluster
 CHAT = parse_target("chat")
@@ -62,7 +63,8 @@ async def settle(stand, steps=8):
     """Run some reconciles that should change nothing."""
     for _ in range(steps):
         await stand.step()
-        assert stand.error is None
+        # Controllers of the cluster write too; the next pass then tries again.
+        assert stand.error is None or isinstance(stand.error, Conflict)
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])

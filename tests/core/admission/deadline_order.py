@@ -14,9 +14,13 @@ class DeadlineOrder:
         self._serials = count()
 
     def add(self, waiting):
-        entry = waiting.deadline_s, next(self._serials), waiting
-        self._able.setdefault(waiting.adapter, []).append(entry)
-        self._late.setdefault(waiting.adapter, [])
+        name, entry = waiting.adapter, (waiting.deadline_s, next(self._serials), waiting)
+        if not self._able.get(name) and not self._late.get(name):
+            # An adapter whose requests have all gone is looked at after the others.
+            self._able.pop(name, None)
+            self._late.pop(name, None)
+        self._able.setdefault(name, []).append(entry)
+        self._late.setdefault(name, [])
 
     def remove(self, request_id):
         for by_adapter in (self._able, self._late):
