@@ -142,7 +142,10 @@ async def serve_gateway(engine: str, store: str, number: int) -> None:
         for each in TENANTS
     ]  # fmt: skip
     quota_store = RedisStore(store, f"gateway-{number}")
-    async with running_gateway(Snapshot(tuple(services)), settings, quota_store) as (made, servers):
+    async with running_gateway(Snapshot(tuple(services)), settings, quota_store=quota_store) as (
+        made,
+        servers,
+    ):
         made.state.authenticator.tenants.publish(
             replace(each, access=(Access("default"),), identities=(Header("name", HEADER, each.name),))
             for each in TENANTS
