@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import aiohttp
 import psutil
@@ -86,7 +86,7 @@ async def gateway(engine_port: int) -> None:
     endpoint = Endpoint("default/chat-0", f"127.0.0.1:{engine_port}", "r1")
     weights, objectives = {Side("r1"): 100}, Objectives(TTFT_S, 1.0)
     service = Service("default", "chat", "chat", 0, weights, (endpoint,), objectives)
-    async with running_gateway(Snapshot((service,)), replace(SETTINGS)) as (made, servers):
+    async with running_gateway(Snapshot((service,)), SETTINGS) as (made, servers):
         keys = {}
         for name, key in KEYS.items():
             stored = store_key(key, bytes(16), "test", 0.0, float("inf")).hash
@@ -117,7 +117,7 @@ async def process(*arguments: str) -> AsyncIterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a client got. took_s: until the first event, or the refusal."""
+    """The answer to a client. took_s: until the first event, or the refusal."""
 
     tenant: str
     num_words: int

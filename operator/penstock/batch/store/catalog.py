@@ -27,7 +27,7 @@ class Catalog:
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
         self._files: dict[str, dict[str, StoredFile]] = {}
-        self._stored_bytes = Counter[str]()  # of files, by tenant: it is asked for at each line
+        self._stored_bytes = Counter[str]()  # by tenant; kept, as each line asks for it
         self._batches: dict[str, dict[str, Batch]] = {}
 
     async def load(self) -> None:

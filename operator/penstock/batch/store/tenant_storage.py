@@ -1,4 +1,4 @@
-"""What each tenant stores: files, and results of its batches that are not in files yet."""
+"""Counts the storage of each tenant: files, and results of batches that are not in files yet."""
 
 from collections import defaultdict
 
@@ -19,7 +19,7 @@ class TenantStorage:
 
     @property
     def message(self) -> str:
-        """What a tenant that has no room is told."""
+        """The error of a tenant whose storage is full."""
         return (
             f"all files and results together may have {self._max_tenant_bytes} bytes: delete some"
         )

@@ -213,7 +213,7 @@ class Admission:
         requester = waiting.requester
         own = self._classes.get(requester.priority)
         num_waiting = 0 if own is None else own.shares.num_waiting_of(requester.tenant)
-        # With a bound of 0 one request enters the queue: `refuse_to_wait` refuses it if it cannot go at once.
+        # A bound of 0 lets one request in: `refuse_to_wait` then refuses it, unless it can go at once.
         if requester.max_queued is not None and num_waiting >= max(1, requester.max_queued):
             return "tenant_queue_full"
         rate = _prefill_tokens_per_s(usable)

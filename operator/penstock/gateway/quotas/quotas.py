@@ -13,7 +13,7 @@ from penstock.gateway.quotas.store_sync import StoreSync
 from penstock.gateway.quotas.tenant_account import TenantAccount, TenantAccounts
 
 # Calls of the store after which a request is refused if the last count, however old, leaves it too little.
-# While the last count leaves enough it asks again: other requests took what it was to get.
+# A request whose grant others have taken asks again, while the last count leaves enough for it.
 MAX_CALLS = 4
 
 
