@@ -174,6 +174,8 @@ def report(answers: list[Answer], memory_bytes: list[int], seconds: float) -> bo
     high = [each for each in answers if each.tenant == "high"]
     refused = sorted((each for each in answers if each.status != 200), key=lambda each: each.took_s)
     in_time = [each for each in answers if each.is_in_time]
+    if not high or not refused:
+        sys.exit("too little load for these figures: raise --seconds or --times")
     busy = sum(prompt_s(each.num_words) for each in in_time) / seconds
     attainment = sum(each.is_in_time for each in high) / len(high)
     p50_s, p99_s = (refused[int(share * len(refused))].took_s for share in (0.5, 0.99))
