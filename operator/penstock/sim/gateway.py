@@ -9,13 +9,15 @@ from penstock.core.admission.decision import Reject
 from penstock.core.admission.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.admission.prefill_throughput import PrefillThroughput
 from penstock.core.routing.pick import Side
-from penstock.core.routing.scorers import choose
 from penstock.core.routing.weights import choose_by_weight
 from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import GatewayReading, attended_tokens
 from penstock.sim.clock import Clock
 from penstock.sim.engine.engine import Engine
 from penstock.sim.request import Request
+from penstock.sim.routing.penstock import Penstock
+from penstock.sim.routing.picker import Picker
+from penstock.sim.routing.view import EngineView
 from penstock_engine.contract.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 STABLE = Side("stable")
@@ -48,22 +50,27 @@ class Gateway:
         random: Random,
         finished: Callable[[Request], None] = lambda request: None,
         tpot_s: float | None = None,
+        picker: Picker | None = None,
     ) -> None:
-        """finished: called once per request, whatever its outcome. tpot_s: objective sent to engines."""
+        """finished: called once per request, whatever its outcome. tpot_s: objective sent to engines.
+
+        picker: picks the engine of a request; None: Penstock's own.
+        """
         self.requests: list[Request] = []
         self._finished = finished
         self._clock = clock
         self._random = random
         self._spec = spec
         self._engine_tpot_s = tpot_s
+        self._picker = picker or Penstock()
+        self._scrapes = False
         self._queues = {STABLE: _Queue(spec)}
         self.weights: Mapping[Side, int] = {STABLE: 100}
         self.sides: dict[str, Side] = {}
         self._engines: dict[str, Engine] = {}
         self._belief = PrefillThroughput()  # estimate for a new engine while there is no other
-        self._in_flight: dict[str, int] = {}  # tokens by pod, for the routing
-        self._unanswered: dict[str, int] = {}
-        self._unended: dict[str, int] = {}
+        # By pod, removed ones included, as their requests go on
+        self._views: dict[str, EngineView] = {}
         self._sent: dict[str, tuple[Request, Waiting, Placement]] = {}
         self._output_tokens = FIRST_OUTPUT_TOKENS
         self._uncached_share = 1.0
@@ -92,9 +99,10 @@ class Gateway:
         queue = self._queues.setdefault(side, _Queue(self._spec))
         self._engines[pod] = engine
         belief = next((load.throughput.as_prior() for load in queue.loads.values()), self._belief)
-        queue.loads[pod] = EngineLoad(
+        load = queue.loads[pod] = EngineLoad(
             pod=pod, kv_capacity_tokens=engine.profile.kv_tokens, throughput=belief
         )
+        self._add_view(EngineView(pod, load, engine))
         self.sides[pod] = side
         queue.admission.requeue_late()
         for other in list(self._queues.values()):
@@ -107,6 +115,7 @@ class Gateway:
         queue = self._queues[self.sides[pod]]
         self._belief = queue.loads[pod].throughput.as_prior()
         del self._engines[pod], queue.loads[pod]
+        self._picker.engine_removed(pod, self._clock.now)
         if not queue.loads:
             self._empty(queue)
 
@@ -121,11 +130,12 @@ class Gateway:
 
     def started(self, request: Request) -> None:
         """Record the first token of a request."""
-        self._unanswered[request.pod] -= 1
+        self._views[request.pod].unanswered -= 1
         self._ttft_s.add(self._clock.now - request.arrival_s)
         cached_share = request.cached_tokens / request.prompt_tokens
         self._uncached_share += (1 - MEMORY) * (1 - cached_share - self._uncached_share)
         self._sent[request.request_id][2].first_token(self._clock.now)
+        self._picker.first_token(request, self._clock.now)
         self._dispatch()
 
     def ended(self, request: Request) -> None:
@@ -220,17 +230,18 @@ class Gateway:
                 self._send(request, found.waiting, found.engines)
 
     def _send(self, request: Request, waiting: Waiting, fitting: list[EngineLoad]) -> None:
-        tokens = [self._in_flight.get(load.pod, 0) for load in fitting]
-        load = choose(fitting, tokens, self._random.random(), waiting.attributes)
-        pod, placement = load.pod, Placement(load, waiting, self._clock.now)
-        self._in_flight[pod] = self._in_flight.get(pod, 0) + round(waiting.kv_tokens)
+        now, views = self._clock.now, [self._views[load.pod] for load in fitting]
+        view = self._picker.pick(request, waiting, views, now, self._random.random())
+        pod, placement = view.pod, Placement(view.load, waiting, now)
         request.pod = pod
         request.num_tries += 1
-        request.ahead, request.sent_s = self._unanswered.get(pod, 0), self._clock.now
-        self._unanswered[pod] = request.ahead + 1
-        beside = self._unended.get(pod, 0)
-        self._unended[pod], request.beside = beside + 1, float(beside)
+        request.sent_s, request.predicted_s = now, self._picker.predicted_s(request)
+        request.ahead, request.beside = view.unanswered, float(view.requests)
+        view.tokens += round(waiting.kv_tokens)
+        view.requests += 1
+        view.unanswered += 1
         self._sent[request.request_id] = (request, waiting, placement)
+        self._picker.sent(request, now)
         if not self._engines[pod].submit(request, self._engine_tpot_s):
             self._settle(request)
             self._fail(request)
@@ -238,12 +249,26 @@ class Gateway:
     def _settle(self, request: Request) -> None:
         """Remove an ended request from the load of its engine."""
         _, waiting, placement = self._sent.pop(request.request_id)
-        self._in_flight[request.pod] -= round(waiting.kv_tokens)
-        self._unended[request.pod] -= 1
-        request.beside = (request.beside + self._unended[request.pod]) / 2
+        view = self._views[request.pod]
+        view.tokens -= round(waiting.kv_tokens)
+        view.requests -= 1
+        request.beside = (request.beside + view.requests) / 2
         if request.first_token_s is None:
-            self._unanswered[request.pod] -= 1
+            view.unanswered -= 1
         placement.release()
+        self._picker.ended(request, self._clock.now)
+
+    def _add_view(self, view: EngineView) -> None:
+        self._views[view.pod] = view
+        self._picker.engine_added(view, self._clock.now)
+        if self._picker.scrape_s and not self._scrapes:
+            self._scrapes = True
+            self._scrape()
+
+    def _scrape(self) -> None:
+        for pod in self._engines:
+            self._views[pod].scrape()
+        self._clock.schedule_at(self._clock.now + self._picker.scrape_s, self._scrape)
 
     def _await_expiry(self) -> None:
         """Check every second for requests that waited too long, while any request is queued."""

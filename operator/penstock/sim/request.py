@@ -15,7 +15,8 @@ class Request:
     prefix: ids of the shared blocks at the start of its prompt; equal ids mean equal tokens. user: index of
     the closed-loop client. adapter: its name in engines; "" for the model itself. ahead: requests without a
     first token at its engine when it was sent. beside: open requests at its engine, the mean of when it was
-    sent and when it ended. requester: whom it counts for in admission.
+    sent and when it ended. requester: whom it counts for in admission. session: key of its conversation; "":
+    its first shared block. predicted_s: time from sent_s to its first token, as the routing predicted it.
     """
 
     __slots__ = (
@@ -30,11 +31,13 @@ class Request:
         "outcome",
         "output_tokens",
         "pod",
+        "predicted_s",
         "prefix",
         "prompt_tokens",
         "request_id",
         "requester",
         "sent_s",
+        "session",
         "user",
     )
 
@@ -48,6 +51,7 @@ class Request:
         user: int = 0,
         adapter: str = "",
         requester: Requester = ANYBODY,
+        session: str = "",
     ) -> None:
         self.request_id = request_id
         self.arrival_s = arrival_s
@@ -57,20 +61,23 @@ class Request:
         self.user = user
         self.adapter = adapter
         self.requester = requester
+        self.session = session
         self.outcome: Outcome = "open"
         self.pod = ""
         self.num_tries = 0
         self.ahead = 0
         self.beside = 0.0
         self.sent_s = arrival_s
+        self.predicted_s: float | None = None
         self.cached_tokens = 0
         self.first_token_s: float | None = None
         self.end_s: float | None = None
 
     @property
     def attributes(self) -> RequestAttributes:
-        """Attributes for scorers. Requests with the same first prefix block belong to one conversation."""
-        messages = [{"role": "user", "content": str(block)} for block in self.prefix[:1]]
+        """Attributes for scorers. They have the conversation's key in place of its first message."""
+        opening = [self.session] if self.session else [str(block) for block in self.prefix[:1]]
+        messages = [{"role": "user", "content": text} for text in opening]
         return RequestAttributes.of({}, Prompt([(MESSAGES, messages)]))
 
     @property
@@ -91,13 +98,18 @@ class Request:
         return first is not None and each is not None and first <= ttft_s and each <= tpot_s
 
 
+def block_token(request: Request, index: int) -> int:
+    """Token id of all tokens of a block of the prompt."""
+    return request.prefix[index] + 1 if index < len(request.prefix) else 0
+
+
 def prompt_of(request: Request, prefix_block_tokens: int) -> list[int]:
     """Prompt token ids. Two prompts are equal exactly where their prefix ids are."""
     length = request.prompt_tokens
     if not prefix_block_tokens:
         return [0] * length
     tokens: list[int] = []
-    for block in request.prefix:
-        tokens += [block + 1] * prefix_block_tokens
+    for index in range(len(request.prefix)):
+        tokens += [block_token(request, index)] * prefix_block_tokens
     del tokens[length:]
     return tokens + [0] * (length - len(tokens))

@@ -13,6 +13,7 @@ from functools import cache
 from penstock.sim.engine.block_counter import BlockCounter
 from penstock.sim.engine.leap import MAX_ITERATIONS
 from penstock_engine.core.chunks import Chunk, add_prefills
+from penstock_engine.core.kv_cache.blocks import BlockPool
 from penstock_engine.core.prefill_budget import PrefillBudget
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
@@ -64,6 +65,16 @@ class LeapScheduler(Scheduler):
         self._prefills: dict[str, Sequence] = {}  # running sequences with an unfinished prompt
         self._growing: dict[int, list[Member]] = {}  # by the iteration that needs one more block
         self._done = 0  # iterations before the leap
+
+    @property
+    def pool(self) -> BlockPool:
+        """Its KV blocks, and the index of cached prefixes."""
+        return self._cache.pool
+
+    @property
+    def num_waiting(self) -> int:
+        """Number of sequences that it has not admitted, or has preempted."""
+        return len(self._state.waiting.sequences)
 
     def max_iterations(self, pending: Iterable[Sequence], num_decoding: int) -> int:
         """Number of iterations of the next leap, of which the first computes all pending prompts."""
