@@ -54,6 +54,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "gateway: terminationGracePeriodSeconds must be at least 78",
     ),
     ({"gateway": {"tls": {"secretName": "A_b"}}}, "gateway.tls.secretName: String should match"),
+    ({"gateway": {"region": "eu west"}}, "gateway.region: String should match"),
     ({"gateway": {"trustedProxies": ["proxy"]}}, "gateway.trustedProxies.0: String should match"),
     ({"gateway": {"trustedProxies": ["0.0.0.0/0"]}}, "gateway.trustedProxies.0: String should match"),
     ({"gateway": {"extraVolumes": [{"name": "gateway-tls"}]}}, "gateway.extraVolumes.0: "),

@@ -77,6 +77,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
             "tls": {"secretName": "gateway-certificate.a"},
             "trustedProxies": ["10.0.0.0/8", "2001:db8::1"],
             "serviceAccountAudience": "https://models.example/a?b=c",
+            "region": "eu-west",
         }
     },
     "quota_store": {

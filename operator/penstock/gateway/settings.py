@@ -28,6 +28,9 @@ class GatewaySettings:
     # The namespace whose Secrets have the hashes of API keys.
     keys_namespace: str = KEYS_NAMESPACE
 
+    # Region of the gateway, for the rules of ModelRoutes; empty: rules that name regions do not match.
+    region: str = ""
+
     # URL of the batch server, and the file of the token that it shares with gateways; both or none.
     batch_url: str = ""
     batch_token_file: Path | None = None

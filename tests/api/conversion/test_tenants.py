@@ -57,6 +57,7 @@ def test_all_fields_are_read() -> None:
         concurrency={"maxRunning": 9, "maxQueued": 0, "queueTimeout": "1m30s"},
         failureMode="Admit",
         suspend="RejectNew",
+        costTier="economy",
     )  # fmt: skip
     assert converted == Tenant(
         name="acme",
@@ -84,6 +85,7 @@ def test_all_fields_are_read() -> None:
         queue_timeout_s=90.0,
         failure_mode="Admit",
         is_suspended=True,
+        cost_tier="economy",
         uid="1f",
         created_s=1793491200.0,
     )

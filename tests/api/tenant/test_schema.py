@@ -60,6 +60,7 @@ GOOD: list[dict[str, object]] = [
     {"priority": 0, "fairShareWeight": 1000, "failureMode": "Admit", "suspend": "RejectNew"},
     {"requestLimits": {"body": "1Mi", "promptTokens": 1, "outputTokens": 4096}},
     {"requestLimits": {"body": 4096}},
+    {"costTier": "economy_1"},
     {"concurrency": {"maxRunning": 1, "maxQueued": 0, "queueTimeout": "1m30s"}},
 ]
 BAD: list[tuple[dict[str, object], str]] = [
@@ -77,6 +78,8 @@ BAD: list[tuple[dict[str, object], str]] = [
     (signed(issuer="https://idp.example?tenant=a"), "without a user or a query"),
     (signed(jwksURL="file:///keys"), "must be https://"),
     (signed(audience=""), ""),
+    ({"costTier": "very cheap"}, "value of a label"),
+    ({"costTier": ""}, ""),
     (header(name="x tenant"), "name of an HTTP header"),
     (header(name="Authorization"), "must not be a header with credentials"),
     (header(name="X-API-Key"), "must not be a header with credentials"),

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.routing.route import Backend, Match, Mirror, RouteRule, first_match
+from penstock.core.routing.route import Backend, Mirror, RouteRule, first_match
+from penstock.core.routing.route_match import Match, RoutedRequest
 
 ACME = RouteRule((Match(headers=(("x-tenant", "acme"), ("x-beta", "1"))),), (("beta", 100),))
 USERS = RouteRule((Match(users=frozenset({"ada", "bob"})),), (("staff", 100),))
@@ -27,11 +28,11 @@ RULES = (ACME, USERS, REST)
     ],
 )
 def test_the_first_rule_that_matches(headers, user, expected):
-    assert first_match(RULES, headers, user) is expected
+    assert first_match(RULES, RoutedRequest(headers, user)) is expected
 
 
 def test_no_rule_is_a_value():
-    assert first_match((ACME, USERS), {}, "eve") is None
+    assert first_match((ACME, USERS), RoutedRequest({}, "eve")) is None
 
 
 @pytest.mark.parametrize("is_kept", [True, False])

@@ -24,12 +24,14 @@ from penstock.observability.metrics import gateway as specs
 
 EMBEDDINGS = Api(
     path="/v1/test-embeddings",
+    task="Embedding",
     prompts=({"input": TEXT}, {"messages": MESSAGES}),
     usage=UsageFields("prompt_tokens", output=None, cached=None),
 )
 # Other names of the same counts; a prompt of two fields, and another one.
 TURNS = Api(
     path="/v1/test-turns",
+    task="Chat",
     prompts=({"turns": MESSAGES, "system": TEXT}, {"input": TEXT}),
     usage=UsageFields("input_tokens", "output_tokens", "cache_read_input_tokens"),
     overhead_events=3,
@@ -161,6 +163,7 @@ async def test_every_row_is_a_route_and_a_label(api, start_engine, start_gateway
 CAPTIONS = """
     Api(
         path="/v1/captions",
+        task="Rerank",
         prompts=({"query": TEXT, "captions": CAPTION_TEXTS},),
         usage=UsageFields("prompt_tokens", output=None, cached=None),
     ),

@@ -7,7 +7,8 @@ import pytest
 
 from penstock.core.routing.apis import CHAT
 from penstock.core.routing.pick import Side
-from penstock.core.routing.route import Match, Mirror, RouteRule
+from penstock.core.routing.route import Mirror, RouteRule
+from penstock.core.routing.route_match import Match
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.apis.request import parse
@@ -76,8 +77,8 @@ def test_request_that_no_rule_matches_is_a_404(make_service):
     snapshot = snapshot_with_route(rule, services=(make_service(),))
     assert error_of(snapshot, request_for("any")) == (
         404,
-        "no rule of the ModelRoute default/route matches this request: send the headers or the "
-        "`user` that one of them requires, or add a last rule without matches",
+        "no rule of the ModelRoute default/route matches this request: send what one of them "
+        "requires, such as a header or a `user`, or add a last rule without matches",
         "model",
         "no_route",
         None,

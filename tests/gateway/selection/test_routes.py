@@ -4,8 +4,10 @@ import json
 
 import pytest
 from tests.gateway.engine_answers import hangs
+from tests.support.gateway_callers import api_key, bearer, let_in, tenant
 from tests.support.gateway_snapshots import build
 
+from penstock.core.tenants.tenant import Access
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
 
 
@@ -116,6 +118,50 @@ async def test_models_are_routes_and_services(pair):
     assert names == ["chat", "old-model", "new-model"]
     assert (await ask(front, model="old-model"))[0] == 200
     assert len(old) == 1
+
+
+async def test_rules_match_what_requests_ask_for(pair):
+    front, old, new = await pair(
+        rule_matching(regions=["us"]) | rule_to(("old", 1)),
+        rule_matching(serviceTiers=["flex"], regions=["eu"]) | rule_to(("new", 1)),
+        rule_matching(promptTokens={"min": 100}) | rule_to(("new", 1)),
+        rule_matching(tasks=["Chat"], outputTokens={"max": 10}) | rule_to(("new", 1)),
+        rule_to(("old", 1)),
+        region="eu",
+    )
+    for fields, got in [
+        ({}, old),
+        ({"service_tier": "flex"}, new),
+        ({"service_tier": "auto"}, old),
+        ({"messages": [{"role": "user", "content": "x" * 400}]}, new),
+        ({"messages": [{"role": "user", "content": "x" * 399}]}, old),
+        ({"max_tokens": 10}, new),
+        ({"max_tokens": 10, "max_completion_tokens": 11}, old),
+    ]:
+        before = len(got)
+        assert (await ask(front, **fields))[0] == 200
+        assert len(got) == before + 1, fields
+
+
+async def test_rules_match_the_tenant_and_its_cost_tier(pair):
+    """The name of a tenant may begin with that of another."""
+    front, old, new = await pair(
+        rule_matching(tenants=["team"]) | rule_to(("new", 1)),
+        rule_matching(costTiers=["economy"]) | rule_to(("new", 1)),
+        rule_to(("old", 1)),
+    )
+    everything = Access("default")
+    keys = {name: api_key(number) for number, name in enumerate(("team", "team-2", "cheap"))}
+    tenants = (
+        tenant("team", everything),
+        tenant("team-2", everything),
+        tenant("cheap", everything, cost_tier="economy"),
+    )
+    let_in(front.gateway, *tenants, keys=keys)
+    for name, got in [("team", new), ("team-2", old), ("cheap", new)]:
+        before = len(got)
+        assert (await ask(front, bearer(keys[name])))[0] == 200
+        assert len(got) == before + 1, name
 
 
 def test_route_wins_over_a_service_of_its_name(make_service):

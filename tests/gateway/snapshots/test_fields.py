@@ -6,7 +6,8 @@ from tests.support.gateway_snapshots import build
 
 from penstock.core.observed.name_claims import Precedence, Standing
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.core.routing.route import Match, Mirror, RouteRule
+from penstock.core.routing.route import Mirror, RouteRule
+from penstock.core.routing.route_match import Match, TokenRange
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.snapshots.snapshot import Route, Service
@@ -136,6 +137,32 @@ def test_fields_of_a_route():
                 ),
                 RouteRule(matches=(), backends=(("chat", 1),), affinity="Conversation"),
             ),
+        ),
+    )
+
+
+def test_all_conditions_of_a_match():
+    _, _, route = objects()
+    match = {
+        "tenants": ["team-a"],
+        "costTiers": ["economy"],
+        "regions": ["eu-west"],
+        "tasks": ["Chat"],
+        "serviceTiers": ["flex"],
+        "promptTokens": {"min": 5},
+        "outputTokens": {"max": 9},
+    }
+    route["spec"]["rules"] = [{"backendRefs": [{"name": "chat"}], "matches": [match]}]
+    ((rule,),) = (each.rules for each in build([], [], [route]).routes)
+    assert rule.matches == (
+        Match(
+            tenants=frozenset({"team-a"}),
+            cost_tiers=frozenset({"economy"}),
+            regions=frozenset({"eu-west"}),
+            tasks=frozenset({"Chat"}),
+            service_tiers=frozenset({"flex"}),
+            prompt_tokens=TokenRange(5, None),
+            output_tokens=TokenRange(0, 9),
         ),
     )
 

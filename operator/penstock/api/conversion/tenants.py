@@ -57,6 +57,7 @@ def _tenant(body: _Entry) -> Tenant:
         failure_mode="Admit" if spec.get("failureMode") == "Admit" else "Reject",
         # A value that a later version may add suspends too: it is no permission
         is_suspended=spec.get("suspend", "Never") != "Never",
+        cost_tier=spec.get("costTier", ""),
     )
 
 

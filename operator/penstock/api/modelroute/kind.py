@@ -4,9 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from penstock.api.modelroute.match import HEADER_NAME, RouteMatch
 from penstock.api.schema.conditions import Condition
 from penstock.api.schema.defaults import optional
-from penstock.api.schema.lists import ATOMIC, SET, UNIQUE, listed, map_by, unique_by
+from penstock.api.schema.lists import ATOMIC, listed, map_by, unique_by
 from penstock.api.schema.names import (
     BACKEND_NAME,
     MAX_MODEL_NAME_LENGTH,
@@ -14,47 +15,11 @@ from penstock.api.schema.names import (
     SERVICE_NAME,
     model_name_at,
 )
-from penstock.api.schema.rules import Model, Obeys, Rule, matches
+from penstock.api.schema.rules import Model, Rule
 from penstock.api.schema.scalars import PositiveDuration
 
 KIND = "ModelRoute"
 PLURAL = "modelroutes"
-
-_HEADER = Obeys(
-    matches(r"^[A-Za-z0-9!#$%&*+.^_|~-]+$", "must be the name of an HTTP header, such as x-tenant")
-)
-
-
-class HeaderMatch(Model):
-    """Condition on a header of a request."""
-
-    name: Annotated[str, _HEADER] = Field(
-        description="Name of the header, such as x-team. Upper and lower case are the same.",
-        min_length=1,
-        max_length=64,
-    )
-    type: Literal["Exact"] = Field(
-        default="Exact", description="How the value is compared. Exact: the whole value is equal."
-    )
-    value: str = Field(
-        description="Value of the header, such as search.", min_length=1, max_length=256
-    )
-
-
-class RouteMatch(Model):
-    """Condition on a request: all headers and one of the users."""
-
-    headers: Annotated[list[HeaderMatch], unique_by("name")] = listed(
-        "Headers that a request must have, all with these values.",
-        max_length=8,
-        json_schema_extra=map_by("name"),
-    )
-    users: Annotated[list[Annotated[str, Field(max_length=256)]], UNIQUE] = listed(
-        "Users, one of which must be the request's `user`. Default: any user, or none.",
-        max_length=64,
-        json_schema_extra=SET
-        | {"items": {"type": "string", "description": "A user, such as alice.", "maxLength": 256}},
-    )
 
 
 class BackendRef(Model):
@@ -107,7 +72,7 @@ class SessionAffinity(Model):
             "same `user`. Header: requests with the same value of a header."
         )
     )
-    header: Annotated[str | None, _HEADER] = optional(
+    header: Annotated[str | None, HEADER_NAME] = optional(
         "Name of the header, such as x-session.", min_length=1, max_length=64
     )
 
@@ -234,7 +199,7 @@ class ModelRouteStatus(Model):
 
 
 class ModelRoute(Model):
-    """Model name whose requests are spread over services and adapters, by weight, header or user."""
+    """Model name whose requests are spread over services and adapters, by weight and by conditions."""
 
     spec: ModelRouteSpec = Field(description="Desired state, written by users.")
     status: ModelRouteStatus = Field(

@@ -7,6 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from penstock.api.schema.conditions import Condition
 from penstock.api.schema.defaults import core_default, default_of, optional
+from penstock.api.schema.labels import LabelValue
 from penstock.api.schema.lists import ATOMIC, SET, UNIQUE, listed, map_by, unique_by
 from penstock.api.schema.names import MAX_MODEL_NAME_LENGTH, PART_NAME
 from penstock.api.schema.references import ObjectName
@@ -164,6 +165,11 @@ class TenantSpec(Model):
         "What happens while gateways cannot share their counts, beyond the part of a limit that each has for "
         "itself. Reject: status 429. Admit: the request is answered.",
         json_schema_extra=core_default(CoreTenant, "failure_mode"),
+    )
+    cost_tier: LabelValue | None = optional(
+        "What its requests may cost, in a word of your own, such as economy. Rules of ModelRoutes can name "
+        "it. Default: none.",
+        min_length=1,
     )
     suspend: Literal["Never", "RejectNew"] | None = optional(
         "RejectNew: new requests are refused; those that run end. Default: Never."

@@ -89,6 +89,7 @@ def _gateway_container() -> Object:
             Text.of("--management-port=", Json("gateway.managementPort")),
             flag("--namespace=", "watchNamespace"),
             flag("--log-level=", "logLevel"),
+            flag("--region=", "gateway.region"),
             If("gateway.requireTenants", "--require-tenants"),
             Text.of("--keys-namespace=", Value("gateway.keysNamespace")),
             If(TLS_SECRET, f"--tls-certificate={TLS_FOLDER}/tls.crt"),

@@ -15,6 +15,7 @@ from penstock.chart.component.values import (
 )
 from penstock.chart.names import GATEWAY, MAX_NAMESPACE_LENGTH, NAMESPACE_PATTERN
 from penstock.core.routing.origins import ORIGIN_PATTERN
+from penstock.core.routing.route_match import REGION_PATTERN
 from penstock.core.tenants.api_key import KEYS_NAMESPACE
 
 PORTS_REFUSED = "managementPort must not be port; choose another one"
@@ -146,6 +147,8 @@ class Gateway(Component):
     host_network: bool = False
     """Listen on the node's address, for clusters without load balancers. A node then runs one gateway, pods
     are replaced with an interruption, and most network plugins do not apply NetworkPolicies to them."""
+    region: str = Field(default="", pattern=rf"^$|{REGION_PATTERN}")
+    """Region of this cluster's gateways, such as eu-west, for the rules of ModelRoutes that name regions."""
     require_tenants: bool = False
     """Let nobody in while the cluster has no Tenant. Otherwise everybody who reaches the gateway may use all
     models until there is one."""

@@ -1,6 +1,7 @@
 """`penstock gateway`: runs the OpenAI-compatible gateway."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from penstock.cli.options.logs import LogFormatOption, LogLevelOption
 from penstock.cli.options.servers import BATCH_TOKEN_FILE, HostOption
 from penstock.clients.machine.logs import configure as configure_logs
 from penstock.core.routing.forwarded_client import Network, parse_trusted_proxy
+from penstock.core.routing.route_match import REGION_PATTERN
 from penstock.errors import CertificateError, KubeError, TokenFileError
 from penstock.gateway.http.cors import check_origin
 from penstock.gateway.quotas.store import check_store_url
@@ -34,6 +36,15 @@ def _trusted_proxy(text: str) -> Network:
         return parse_trusted_proxy(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def _region(text: str) -> str:
+    if text and not re.fullmatch(REGION_PATTERN, text):
+        raise typer.BadParameter(
+            f"{text!r} must have at most 63 letters, digits, '.', '_' and '-', and begin and end with a "
+            "letter or digit"
+        )
+    return text
 
 
 def _quota_store(text: str) -> str:
@@ -61,6 +72,13 @@ def run(
         str | None,
         typer.Option(help="Serve only services of this namespace. Default: all namespaces."),
     ] = DEFAULT.namespace,
+    region: Annotated[
+        str,
+        typer.Option(
+            help="Region of this gateway, such as eu-west, for the rules of ModelRoutes that name regions.",
+            parser=_region,
+        ),
+    ] = DEFAULT.region,
     require_tenants: Annotated[
         bool,
         typer.Option(help="Let nobody in while the cluster has no Tenant. Default: everybody."),

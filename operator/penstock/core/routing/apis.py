@@ -23,6 +23,17 @@ from penstock.core.routing.prompt_kinds import (
 
 # Forms of an API's errors. Responses: bodies are OpenAI's, but a stream has an event `error` and no DONE.
 ErrorForm = Literal["OpenAI", "Responses", "Anthropic"]
+# What routes do with a prompt. Routes of different APIs may do the same.
+Task = Literal[
+    "Chat",
+    "Completion",
+    "Embedding",
+    "Pooling",
+    "Classification",
+    "Score",
+    "Rerank",
+    "Tokenization",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,7 @@ class Api:
     """An API route that engines answer."""
 
     path: str
+    task: Task
     # Forms of the prompt, each as the fields that are its parts, with their kinds. A body has a form if it
     # has the first of these fields; of several forms the first one counts. The first field also identifies
     # the conversation. Empty if the model computes nothing, as when an engine only counts tokens.
@@ -94,6 +106,7 @@ CHAT_BOUNDS = ("max_completion_tokens", "max_tokens")
 
 CHAT = Api(
     path="/v1/chat/completions",
+    task="Chat",
     prompts=OPENAI_PROMPTS,
     usage=OPENAI_USAGE,
     overhead_events=2,  # the first event has only the role
@@ -101,6 +114,7 @@ CHAT = Api(
 )
 COMPLETIONS = Api(
     path="/v1/completions",
+    task="Completion",
     prompts=OPENAI_PROMPTS[::-1],  # engines ignore the messages beside a prompt
     usage=OPENAI_USAGE,
     output_bounds=("max_tokens",),
@@ -108,6 +122,7 @@ COMPLETIONS = Api(
 )
 BATCH = Api(
     path="/v1/chat/completions/batch",
+    task="Chat",
     prompts=({"messages": CONVERSATIONS},),
     usage=OPENAI_USAGE,
     output_bounds=CHAT_BOUNDS,
@@ -119,6 +134,7 @@ RESPONSES_PROMPTS: Sequence[Mapping[str, PromptKind]] = (
 # A request for a background response is answered before the response is computed, and without usage.
 BACKGROUND = Api(
     path="/v1/responses",
+    task="Chat",
     prompts=RESPONSES_PROMPTS,
     usage=None,
     errors="Responses",
@@ -127,6 +143,7 @@ BACKGROUND = Api(
 )
 RESPONSES = Api(
     path="/v1/responses",
+    task="Chat",
     prompts=RESPONSES_PROMPTS,
     usage=UsageFields("input_tokens", "output_tokens", "cached_tokens"),
     # created, in_progress, the beginning and the end of one item with one part, and the last event
@@ -139,6 +156,7 @@ RESPONSES = Api(
 )
 MESSAGES_API = Api(
     path="/v1/messages",
+    task="Chat",
     prompts=({"messages": BLOCKS, "system": CONTENT, "tools": TOOLS},),
     usage=UsageFields(
         "input_tokens", "output_tokens", "cache_read_input_tokens", is_cached_apart=True
@@ -152,14 +170,15 @@ MESSAGES_API = Api(
 # `total_tokens` is the only count that all versions of vLLM report for these routes.
 PROMPT_USAGE = UsageFields("total_tokens", output=None, cached=None)
 EMBEDDED: Sequence[Mapping[str, PromptKind]] = ({"input": TEXT}, {"messages": MESSAGES})
-EMBEDDINGS = Api(path="/v1/embeddings", prompts=EMBEDDED, usage=PROMPT_USAGE)
+EMBEDDINGS = Api(path="/v1/embeddings", task="Embedding", prompts=EMBEDDED, usage=PROMPT_USAGE)
 COHERE_EMBED = Api(
     path="/v2/embed",
+    task="Embedding",
     prompts=({"texts": TEXT}, {"inputs": MESSAGES}),
     usage=UsageFields("input_tokens", output=None, cached=None),
 )
-POOLING = Api(path="/pooling", prompts=EMBEDDED, usage=PROMPT_USAGE)
-CLASSIFY = Api(path="/classify", prompts=EMBEDDED, usage=PROMPT_USAGE)
+POOLING = Api(path="/pooling", task="Pooling", prompts=EMBEDDED, usage=PROMPT_USAGE)
+CLASSIFY = Api(path="/classify", task="Classification", prompts=EMBEDDED, usage=PROMPT_USAGE)
 RERANKED: Sequence[Mapping[str, PromptKind]] = ({"query": DOCUMENTS, "documents": DOCUMENTS},)
 SCORED: Sequence[Mapping[str, PromptKind]] = (
     {"text_1": DOCUMENTS, "text_2": DOCUMENTS},
@@ -169,6 +188,7 @@ SCORED: Sequence[Mapping[str, PromptKind]] = (
 
 INVOCATIONS = Api(
     path="/invocations",
+    task="Chat",
     prompts=(*OPENAI_PROMPTS, {"input": TEXT}),
     usage=OPENAI_USAGE,
     variants={"messages": CHAT, "prompt": COMPLETIONS, "input": EMBEDDINGS},
@@ -180,20 +200,23 @@ APIS = (
     BATCH,
     RESPONSES,
     MESSAGES_API,
-    Api(path="/v1/messages/count_tokens", prompts=(), usage=None, errors="Anthropic"),
+    Api(
+        path="/v1/messages/count_tokens", task="Tokenization", prompts=(), usage=None,
+        errors="Anthropic",
+    ),
     EMBEDDINGS,
     COHERE_EMBED,
     POOLING,
     CLASSIFY,
     *(
-        Api(path=path, prompts=SCORED, usage=PROMPT_USAGE)
+        Api(path=path, task="Score", prompts=SCORED, usage=PROMPT_USAGE)
         for path in ("/score", "/v1/score")
     ),
     *(
-        Api(path=path, prompts=RERANKED, usage=PROMPT_USAGE)
+        Api(path=path, task="Rerank", prompts=RERANKED, usage=PROMPT_USAGE)
         for path in ("/rerank", "/v1/rerank", "/v2/rerank")
     ),
-    *(Api(path=path, prompts=(), usage=None) for path in ("/tokenize", "/detokenize")),
+    *(Api(path=path, task="Tokenization", prompts=(), usage=None) for path in ("/tokenize", "/detokenize")),
     INVOCATIONS,
 )  # fmt: skip
 

@@ -1,34 +1,18 @@
-"""Rules of a ModelRoute: selects a service or an adapter by header, user and weight.
+"""Rules of a ModelRoute: selects a service or an adapter by conditions on requests and by weight.
 
 the first rule that matches -> one of its backends by weight, and copies for its mirrors
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from penstock.core.routing.affinity import Affinity
+from penstock.core.routing.route_match import Match, RoutedRequest
 from penstock.core.routing.weights import choose_by_key, choose_by_weight
 
 BackendKind = Literal["InferenceService", "LoraAdapter"]
 SERVICE: Literal["InferenceService"] = "InferenceService"
 ADAPTER: Literal["LoraAdapter"] = "LoraAdapter"
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """Condition on a request: it has all of these headers, and its `user` is one of these.
-
-    headers: (name in lower case, value). Empty fields hold for every request.
-    """
-
-    headers: tuple[tuple[str, str], ...] = ()
-    users: frozenset[str] = frozenset()
-
-    def holds(self, headers: Mapping[str, str], user: str | None) -> bool:
-        """Whether a request meets the condition. headers: by lower-case name."""
-        has_headers = all(headers.get(name) == value for name, value in self.headers)
-        return has_headers and (not self.users or user in self.users)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +59,9 @@ class RouteRule:
     timeout_s: float | None = None  # of a whole request
     adapters: tuple[tuple[str, int], ...] = ()
 
-    def applies(self, headers: Mapping[str, str], user: str | None) -> bool:
-        """headers: by their names in lower case."""
-        return not self.matches or any(match.holds(headers, user) for match in self.matches)
+    def applies(self, request: RoutedRequest) -> bool:
+        """Whether a request meets one of the conditions."""
+        return not self.matches or any(match.holds(request) for match in self.matches)
 
     @property
     def all_backends(self) -> list[Backend]:
@@ -96,8 +80,6 @@ class RouteRule:
         return by_names[names]
 
 
-def first_match(
-    rules: tuple[RouteRule, ...], headers: Mapping[str, str], user: str | None
-) -> RouteRule | None:
+def first_match(rules: tuple[RouteRule, ...], request: RoutedRequest) -> RouteRule | None:
     """The first rule that applies to a request; None if there is none."""
-    return next((rule for rule in rules if rule.applies(headers, user)), None)
+    return next((rule for rule in rules if rule.applies(request)), None)

@@ -129,6 +129,7 @@ class Tenant:
     queue_timeout_s: float | None = None
     failure_mode: FailureMode = "Reject"
     is_suspended: bool = False
+    cost_tier: str = ""  # what its requests may cost, for the rules of ModelRoutes; empty: none
     # UID and creation time of the object. Of two tenants with one identity the older has it.
     uid: str = ""
     created_s: float = 0.0

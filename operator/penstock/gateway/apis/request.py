@@ -8,6 +8,7 @@ from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.apis import Api
 from penstock.core.routing.prompt_kinds import BYTES_PER_TOKEN
 from penstock.core.routing.request_attributes import RequestAttributes
+from penstock.core.routing.route_match import DEFAULT_SERVICE_TIER, SERVICE_TIERS
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.apis.model_field import add_field, replace_model
 from penstock.gateway.apis.request_schema import request_schema
@@ -50,8 +51,8 @@ class InferenceRequest:
     is_text_only: bool = True  # whether the prompt has no images or other media
     # Whether it asks for a stream without the event that has only the usage
     hides_usage: bool = False
-    # Whether it may wait for what other requests leave idle (OpenAI's service tier `flex`)
-    is_flex: bool = False
+    # Latency tier that it asks for, of OpenAI's; empty: one that OpenAI does not have
+    service_tier: str = DEFAULT_SERVICE_TIER
     previous_response: str = (
         ""  # id of the stored response that it continues; empty if it continues none
     )
@@ -61,10 +62,26 @@ class InferenceRequest:
     num_choices: int = 1
 
     @property
+    def is_flex(self) -> bool:
+        """Whether it may wait for what other requests leave idle."""
+        return self.service_tier == "flex"
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Estimated tokens of the prompt, before it is known which model gets it."""
+        return self.prompt_bytes // BYTES_PER_TOKEN
+
+    @property
+    def stated_output_tokens(self) -> int | None:
+        """Most tokens that it allows for each choice, by its fields or its API; None: it sets no bound."""
+        if not self.api.generates and not self.api.output_bounds:
+            return 0
+        return self.max_output_tokens or self.api.default_output_tokens
+
+    @property
     def tokens(self) -> int:
         """Estimated tokens in the KV cache at the end of the request."""
-        prompt_tokens = self.prompt_bytes // BYTES_PER_TOKEN
-        return prompt_tokens + ASSUMED_OUTPUT_TOKENS if self.api.generates else prompt_tokens
+        return self.prompt_tokens + (ASSUMED_OUTPUT_TOKENS if self.api.generates else 0)
 
     def affinity_key(self, by: Affinity) -> bytes | None:
         """The key that requests share to stay on one side; None: the request has none."""
@@ -128,7 +145,7 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         prompt_bytes=prompt.text_bytes,
         is_text_only=prompt.is_text_only,
         hides_usage=is_stream and variant.errors == "OpenAI" and not wants_usage,
-        is_flex=fields.get("service_tier") == "flex",
+        service_tier=_service_tier(fields.get("service_tier")),
         previous_response=fields.get("previous_response_id") or "",
         max_output_tokens=min(
             max((fields.get(name) or 0 for name in variant.output_bounds), default=0), MAX_COUNT
@@ -136,3 +153,10 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         or None,
         num_choices=min((fields.get("n") or 1) * prompt.num_prompts, MAX_COUNT),
     )
+
+
+def _service_tier(stated: str | None) -> str:
+    """The tier that a body states: the default if it states none, and empty if the tier is unknown."""
+    if stated is None:
+        return DEFAULT_SERVICE_TIER
+    return stated if stated in SERVICE_TIERS else ""

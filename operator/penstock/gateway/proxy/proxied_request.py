@@ -137,8 +137,9 @@ class ProxiedRequest:
         else:
             self._allocation.assign(holder)
         find_error = partial(
-            error_of_deletion, request=request.without_body(), headers=headers, access=self._access
-        )
+            error_of_deletion, request=request.without_body(), headers=headers, access=self._access,
+            region=self._settings.region,
+        )  # fmt: skip
         selector = (EndpointSelector if owner is None else partial(OwnerSelector, owner))(
             self._state, service.key, record, cancellation, key=key, attributes=request.attributes,
             tokens=request.tokens, error_of_deletion=find_error, adapter=target.adapter,
@@ -185,12 +186,15 @@ class ProxiedRequest:
     ) -> tuple[RoutingTarget, ResponseOwner | None]:
         """Find the service, and the engine of it that has the response which the request continues."""
         snapshot = await first_snapshot(self._state)
+        find = partial(
+            resolve, snapshot, request, headers, self._access, region=self._settings.region
+        )
         if not request.previous_response:
-            return resolve(snapshot, request, headers, self._access), None
+            return find(), None
         owner = self._state.response_owners.find(
             snapshot, request.previous_response, self._caller.name, param="previous_response_id"
         )
-        return resolve(snapshot, request, headers, self._access, owner.service), owner
+        return find(owner=owner.service), owner
 
     @property
     def _access(self) -> ModelAccess:

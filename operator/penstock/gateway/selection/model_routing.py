@@ -7,7 +7,9 @@ from heapq import nsmallest
 
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.route import ADAPTER, Backend, Mirror, RouteRule, first_match
+from penstock.core.routing.route_match import RoutedRequest
 from penstock.core.routing.traffic_split import RolloutMirror
+from penstock.core.tenants.tenant import Tenant
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.http.headers import header_text
@@ -57,12 +59,14 @@ def resolve(
     headers: Mapping[bytes, bytes],
     access: ModelAccess,
     owner: str = "",
+    *,
+    region: str = "",
 ) -> RoutingTarget:
     """Find the service for a request. Raises RequestError.
 
     headers: by name in lower case. access: what the caller may use: of a ModelRoute, only the name of the
     route counts, and its backends need no further right. owner: the only service, "namespace/name", that can
-    answer, as it has the response that the request continues; empty: any can.
+    answer, as it has the response that the request continues; empty: any can. region: of this gateway.
     """
     match claim_of(snapshot, request.model, access):
         case Service() as service:
@@ -70,7 +74,9 @@ def resolve(
         case Adapter() as adapter:
             target = _adapter_target(snapshot, adapter, request)
         case Route() as route:
-            target = _apply_route(snapshot, route, request, headers, owner)
+            texts = {name.decode("latin-1"): header_text(value) for name, value in headers.items()}
+            routed = _routed_request(request, texts, access.tenant, region)
+            target = _apply_route(snapshot, route, request, routed, owner)
     if owner and target.service.key != owner:
         message = (
             f"the response `{request.previous_response}` is not of the model `{request.model[:200]}`: send "
@@ -85,6 +91,8 @@ def error_of_deletion(
     request: InferenceRequest,
     headers: Mapping[bytes, bytes],
     access: ModelAccess,
+    *,
+    region: str = "",
 ) -> RequestError:
     """Return the error for a request whose service or adapter was deleted before an engine answered.
 
@@ -92,7 +100,7 @@ def error_of_deletion(
     the client has to send the request again: what it holds and counts for is the deleted one's.
     """
     try:
-        resolve(snapshot, request, headers, access)
+        resolve(snapshot, request, headers, access, region=region)
     except RequestError as error:
         error.ending = Ending.REFUSED  # a deletion is no lack of engines
         return error
@@ -183,22 +191,21 @@ def _apply_route(
     snapshot: Snapshot,
     route: Route,
     request: InferenceRequest,
-    headers: Mapping[bytes, bytes],
+    routed: RoutedRequest,
     owner: str,
 ) -> RoutingTarget:
     """Find the service by the first rule of the route that matches. Raises RequestError.
 
-    owner: see `resolve`.
+    routed: what its rules match. owner: see `resolve`.
     """
-    texts = {name.decode("latin-1"): header_text(value) for name, value in headers.items()}
-    rule = first_match(route.rules, texts, request.user)
+    rule = first_match(route.rules, routed)
     if rule is None:
         message = (
-            f"no rule of the ModelRoute {route.key} matches this request: send the headers or the "
-            "`user` that one of them requires, or add a last rule without matches"
+            f"no rule of the ModelRoute {route.key} matches this request: send what one of them "
+            "requires, such as a header or a `user`, or add a last rule without matches"
         )
         raise RequestError(404, message, param="model", code="no_route")
-    key = _affinity_key(rule, request, texts)
+    key = _affinity_key(rule, request, routed.headers)
     backend = _backend_of(snapshot, route, rule, owner)
     if backend is None:
         backend = rule.backend(random.random(), key)  # noqa: S311 - spreads load
@@ -215,6 +222,23 @@ def _apply_route(
         raise _broken(route, backend)
     return RoutingTarget(
         service, mirrors, _sample_rollout_mirror(service), rule.timeout_s, route.key
+    )
+
+
+def _routed_request(
+    request: InferenceRequest, headers: Mapping[str, str], tenant: Tenant | None, region: str
+) -> RoutedRequest:
+    """What rules match of a request. headers: by name in lower case. tenant: None: the gateway is open."""
+    return RoutedRequest(
+        headers=headers,
+        user=request.user,
+        tenant="" if tenant is None else tenant.name,
+        cost_tier="" if tenant is None else tenant.cost_tier,
+        region=region,
+        task=request.api.task,
+        service_tier=request.service_tier,
+        prompt_tokens=request.prompt_tokens,
+        output_tokens=request.stated_output_tokens,
     )
 
 

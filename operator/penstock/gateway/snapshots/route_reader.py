@@ -5,7 +5,8 @@ from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.name_claims import route_claim
 from penstock.core.routing.affinity import affinity_of
-from penstock.core.routing.route import ADAPTER, SERVICE, BackendKind, Match, Mirror, RouteRule
+from penstock.core.routing.route import ADAPTER, SERVICE, BackendKind, Mirror, RouteRule
+from penstock.core.routing.route_match import Match, TokenRange
 from penstock.gateway.snapshots.snapshot import Route
 
 
@@ -50,5 +51,18 @@ def _weights_of(rule: Object, kind: BackendKind) -> tuple[tuple[str, int], ...]:
 
 
 def _match(match: Object) -> Match:
-    headers = ((each["name"].lower(), each["value"]) for each in match.get("headers", []))
-    return Match(tuple(headers), frozenset(match.get("users", [])))
+    return Match(
+        headers=tuple((each["name"].lower(), each["value"]) for each in match.get("headers", [])),
+        users=frozenset(match.get("users", [])),
+        tenants=frozenset(match.get("tenants", [])),
+        cost_tiers=frozenset(match.get("costTiers", [])),
+        regions=frozenset(match.get("regions", [])),
+        tasks=frozenset(match.get("tasks", [])),
+        service_tiers=frozenset(match.get("serviceTiers", [])),
+        prompt_tokens=_range(match.get("promptTokens", {})),
+        output_tokens=_range(match.get("outputTokens", {})),
+    )
+
+
+def _range(tokens: Object) -> TokenRange:
+    return TokenRange(tokens.get("min", 0), tokens.get("max"))
