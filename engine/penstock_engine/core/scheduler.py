@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from penstock_engine.core.chunks import Chunk, running_chunks, to_scheduled
 from penstock_engine.core.events import Failure, FinishReason, TokenEvent
 from penstock_engine.core.in_flight_steps import InFlightSteps
+from penstock_engine.core.kv_cache.block_events import BlockEvent
 from penstock_engine.core.prefill_budget import PrefillBudget
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.scheduler_state import SchedulerState
@@ -190,6 +191,11 @@ class Scheduler:
     def reset_prefix_cache(self) -> None:
         """Empty the prefix cache: sequences admitted from now on compute their whole prompts."""
         self._cache.reset_prefix_cache()
+
+    def take_block_events(self) -> list[BlockEvent]:
+        """Changes of the prefix cache since the last call; empty unless config.block_events."""
+        log = self._state.block_events
+        return [] if log is None else log.take()
 
     def stats(self) -> SchedulerStats:
         """Current values of all gauges and counters."""

@@ -25,6 +25,7 @@ class SchedulerConfig:
     adapter_max_wait_s: float = 1.0
     # The largest sliding window of the layers, the token itself included; None: some layer has full attention
     window_tokens: int | None = None
+    block_events: bool = False  # whether changes of the prefix cache are recorded
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_queued_seqs"):

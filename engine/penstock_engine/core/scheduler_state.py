@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from itertools import count
 
+from penstock_engine.core.kv_cache.block_events import BlockEventLog
 from penstock_engine.core.kv_cache.blocks import BlockPool
 from penstock_engine.core.kv_cache.cache import KVCache
 from penstock_engine.core.prefill_budget import PrefillBudget
@@ -22,10 +23,14 @@ class SchedulerState:
 
     def __init__(self, config: SchedulerConfig, prefill_budget: PrefillBudget) -> None:
         self.config = config
+        self.block_events = BlockEventLog() if config.block_events else None
         self.cache = KVCache(
-            BlockPool(config.num_blocks, config.block_size, config.prefix_caching),
+            BlockPool(
+                config.num_blocks, config.block_size, config.prefix_caching, self.block_events
+            ),
             config.num_host_blocks,
             config.window_tokens,
+            self.block_events,
         )
         self.counters = Counters()
         self.sequences: dict[str, Sequence] = {}

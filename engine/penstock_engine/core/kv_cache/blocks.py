@@ -12,6 +12,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
+from penstock_engine.core.kv_cache.block_events import BlockEventLog
+
 
 def root_hash(salt: str, adapter: str = "") -> bytes:
     """Parent hash of the first block of a sequence. Different salts or adapters never share a block."""
@@ -40,12 +42,20 @@ def extend_hashes(
 class BlockPool:
     """Allocates, shares and evicts KV blocks, in O(1) for each block. Not thread-safe."""
 
-    def __init__(self, num_blocks: int, block_size: int, prefix_caching: bool) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        prefix_caching: bool,
+        events: BlockEventLog | None = None,
+    ) -> None:
+        """events: records what leaves the index; the caller of `publish` records what is added."""
         if num_blocks < 1 or block_size < 1:
             raise ValueError("a block pool needs at least one block of at least one token")
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.prefix_caching = prefix_caching
+        self._events = events
         self._num_holders = [0] * num_blocks
         self._hash_of: list[bytes | None] = [None] * num_blocks
         self._block_of: dict[bytes, int] = {}
@@ -58,6 +68,11 @@ class BlockPool:
     @property
     def num_free_blocks(self) -> int:
         return len(self._free) + len(self._free_hashed)
+
+    @property
+    def num_cached_blocks(self) -> int:
+        """Number of blocks in the prefix index, held or free."""
+        return len(self._block_of)
 
     @property
     def usage(self) -> float:
@@ -84,25 +99,34 @@ class BlockPool:
             self._num_holders[block] += 1
         return [*shared, *[self._take_oldest() for _ in range(num_new_blocks)]]
 
-    def publish(self, block: int, block_hash: bytes) -> None:
-        """Add a full, computed, held block to the prefix index, unless its contents are in it."""
+    def publish(self, block: int, block_hash: bytes) -> bool:
+        """Add a full, computed, held block to the prefix index, unless its contents are in it.
+
+        Returns whether it was added.
+        """
         assert self._num_holders[block] > 0, f"block {block} is published but not held"
         if not self.prefix_caching or self._hash_of[block] is not None:
-            return
-        if self._block_of.setdefault(block_hash, block) == block:
-            self._hash_of[block] = block_hash
+            return False
+        if self._block_of.setdefault(block_hash, block) != block:
+            return False
+        self._hash_of[block] = block_hash
+        return True
 
     def unpublish(self, block_hash: bytes) -> None:
         """Remove the block with these contents from the index, if there is one."""
         block = self._block_of.pop(block_hash, None)
         if block is not None:
             self._hash_of[block] = None
+            if self._events is not None:
+                self._events.record_removed(block_hash)
             if self._num_holders[block] == 0:
                 del self._free_hashed[block]
                 self._free.append(block)
 
     def clear_index(self) -> None:
         """Remove all blocks from the index; sequences keep the blocks that they hold."""
+        if self._events is not None:
+            self._events.record_cleared()
         self._block_of.clear()
         self._hash_of = [None] * self.num_blocks
         self._free = [*reversed(self._free_hashed), *self._free]
@@ -160,5 +184,7 @@ class BlockPool:
             del self._block_of[block_hash]
             self._hash_of[block] = None
             self._evicted.append((block, block_hash))
+            if self._events is not None:
+                self._events.record_removed(block_hash)
         self._num_holders[block] = 1
         return block

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
+from penstock_engine.core.kv_cache.block_events import BlockEventLog
 from penstock_engine.core.kv_cache.blocks import BlockPool, extend_hashes
 from penstock_engine.core.kv_cache.host_tier import HostTier
 from penstock_engine.core.kv_cache.offload_policy import Choice, OffloadPolicy
@@ -54,16 +55,22 @@ class KVCache:
     """Allocates and frees the blocks of sequences. Not thread-safe."""
 
     def __init__(
-        self, pool: BlockPool, num_host_blocks: int = 0, window_tokens: int | None = None
+        self,
+        pool: BlockPool,
+        num_host_blocks: int = 0,
+        window_tokens: int | None = None,
+        events: BlockEventLog | None = None,
     ) -> None:
         """num_host_blocks: size of the host tier; 0: no host tier. window_tokens: the largest
         sliding window of the layers, the token itself included; None: some layer has full attention.
+        events: the pool's log.
         """
         self.pool = pool
         self.num_evicted_blocks = 0
         self.num_saved_blocks = 0
         self._num_host_blocks = num_host_blocks
         self._window_tokens = window_tokens
+        self._events = events
         self._host = HostTier(num_host_blocks)
         self._offload = OffloadPolicy(pool.block_size)  # used only with host blocks
         self._saves: list[tuple[int, int]] = []
@@ -90,16 +97,19 @@ class KVCache:
         fresh = iter(blocks[len(shared) :])
         slots = iter(prefix.slots)
         table = [NULL_BLOCK] * prefix.first
+        restored: list[int] = []
         for block, block_hash in zip(prefix.blocks, hashes[prefix.first :], strict=False):
             if block is None:
                 self._host.pin(block_hash)
                 block = next(fresh)
                 self._restores.append((next(slots), block))
-                self.pool.publish(block, block_hash)
+                if self.pool.publish(block, block_hash):
+                    restored.append(len(table))
             table.append(block)
         sequence.block_table = [*table, *fresh]
         sequence.num_skipped_blocks = prefix.first
         self._save_evicted()
+        self._record_stored(sequence, restored)
         size = self.pool.block_size
         return Admission(prefix.end * size, len(prefix.slots) * size)
 
@@ -150,8 +160,11 @@ class KVCache:
         if not self.pool.prefix_caching or end <= first:
             return
         self._extend_hashes(sequence)
-        for index in range(first, end):
-            self.pool.publish(sequence.block_table[index], sequence.block_hashes[index])
+        blocks, hashes = sequence.block_table, sequence.block_hashes
+        added = [
+            index for index in range(first, end) if self.pool.publish(blocks[index], hashes[index])
+        ]
+        self._record_stored(sequence, added)
 
     def discard(self, sequence: Sequence) -> None:
         """Remove all blocks of a sequence from the prefix cache, on the device and in the host.
@@ -205,6 +218,11 @@ class KVCache:
         for sequence in sequences:
             first = self._first_visible_block(sequence.num_computed_tokens)
             assert sequence.num_skipped_blocks == first, "held blocks differ from the window"
+
+    def _record_stored(self, sequence: Sequence, indices: Many[int]) -> None:
+        """Record that blocks of a sequence were added to the index. indices: places in its table."""
+        if indices and self._events is not None:
+            self._events.record_stored(sequence, indices, self.pool.block_size)
 
     def _save_evicted(self) -> None:
         for block, block_hash in self.pool.take_evicted():
