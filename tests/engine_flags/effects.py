@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from typing import Any
 
 import psutil
@@ -11,6 +12,7 @@ from penstock.core.adapters.adapter import AdapterVersion
 
 LONG = {"max_tokens": 60, "ignore_eos": True}
 TOOL = {"type": "function", "function": {"name": "now"}}
+KV_EVENTS = json.dumps({"enable_kv_cache_events": True, "endpoint": "tcp://*:0"})
 MAX_TOKENS = 60  # spec.engine.generation.defaults.maxTokens
 CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 
@@ -82,6 +84,15 @@ def evicted_blocks_are_saved(engine: Engine) -> None:
     for number in range(8):
         engine.complete(prompt=[number + 9] * 300, max_tokens=1)
     assert engine.metric("penstock:kv_copy_choices_total", choice="save") > 0
+
+
+def block_events_are_published(engine: Engine) -> None:
+    """A prompt with full blocks is published, soon after its answer."""
+    engine.complete(prompt=[9] * 100, max_tokens=1)
+    deadline_s = time.monotonic() + 20
+    while not engine.metric("penstock:kv_event_batches_total", outcome="published"):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
 
 
 def logprobs_are_bounded(engine: Engine) -> None:

@@ -8,6 +8,7 @@ import pytest
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.speculation.config import SpeculationConfig
 from penstock_engine.execution.runner_config import RunnerConfig
+from penstock_engine.kv_events.config import KVEventsConfig
 from penstock_engine.memory.plan import MemoryPlan
 from penstock_engine.models.shard import Layout
 from penstock_engine.options.config import EngineConfig
@@ -34,10 +35,12 @@ def test_a_scheduler_has_the_sizes_of_the_plan_and_the_policies_of_the_flags(
         model_dir=Path("model"), max_num_seqs=9, max_model_len=999, block_size=8, dtype="float32",
         enable_prefix_caching=False, max_num_queued_reqs=11, scheduling_policy="priority",
         speculative_config=EAGLE, enable_lora=enable_lora, max_loras=5,
+        kv_events_config=KVEventsConfig(enable_kv_cache_events=enable_lora),
     )  # fmt: skip
     assert scheduler_config(config, PLAN) == SchedulerConfig(
         **SIZES, prefix_caching=False, max_num_queued_seqs=11, policy="priority", speculation=EAGLE,
         max_adapters=5 if enable_lora else 0, adapter_max_wait_s=1.0, window_tokens=50,
+        block_events=enable_lora,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ RULES = [rule for group in groups.GROUPS for rule in group.rules]
 SPECS = (
     *operator.METRICS, *gateway.METRICS, *batch.METRICS, *engine.METRICS, *features.ADAPTER_METRICS,
     *features.OFFLOADING_METRICS, *features.CPU_METRICS, *features.GPU_METRICS, *features.SPECULATION_METRICS,
-    *features.FETCH_METRICS,
+    *features.FETCH_METRICS, *features.KV_EVENT_METRICS,
 )  # fmt: skip
 SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 RECORDED = {rule.name for rule in RULES if isinstance(rule, Record)}

@@ -39,6 +39,17 @@ KV_COPY_CHOICES = counter(
 # Exposed only by an engine with host memory for KV blocks. A series exists from its first choice.
 OFFLOADING_METRICS: tuple[MetricSpec, ...] = (KV_COPY_CHOICES,)
 
+KV_EVENT_BATCHES = counter(
+    "penstock:kv_event_batches_total",
+    "Batches of block events of --kv-events-config by outcome: published, or dropped because the queue "
+    "was full.",
+    extra_labels=("outcome",),
+    values=("published", "dropped"),
+)
+
+# Exposed only by an engine that publishes block events.
+KV_EVENT_METRICS: tuple[MetricSpec, ...] = (KV_EVENT_BATCHES,)
+
 CPU_THREADS = gauge(
     "penstock:cpu_threads",
     "Number of threads that compute steps on the CPU. Lower while other programs use its cores.",

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from penstock_engine.core.errors import RunnerDiedError
 from penstock_engine.core.events import TokenEvent
+from penstock_engine.core.kv_cache.block_events import BlockEvent
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
@@ -68,7 +69,9 @@ Message = Sequence | _Abort | _Call | _Signal
 class EngineLoop:
     """Runs the scheduler and the runner on its own thread; no other thread may use them once started.
 
-    on_step: called on the loop's thread after each step and event; must not block.
+    on_step: called on the loop's thread after each step and event. on_block_events: called on it with the
+    changes of the prefix cache, once for each step with changes; None: they are not recorded. Both must
+    not block.
     """
 
     def __init__(
@@ -78,10 +81,12 @@ class EngineLoop:
         *,
         clock: Callable[[], float] = time.monotonic,
         on_step: Callable[[StepReport], None],
+        on_block_events: Callable[[list[BlockEvent]], None] | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._clock = clock
         self._on_step = on_step
+        self._on_block_events = on_block_events
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._stats = scheduler.stats()
         self._is_stopping = False
@@ -202,6 +207,7 @@ class EngineLoop:
             case _Call(function, done):
                 self._complete_all()
                 _run_call(done, function)
+                self._publish_block_events()
             case _Signal.RUNNER_DIED:
                 raise RunnerDiedError("the runner died between two steps")
             case _Signal.STOP:
@@ -249,11 +255,16 @@ class EngineLoop:
         started: float,
         sequences: tuple[ScheduledSequence, ...] = (),
     ) -> None:
+        self._publish_block_events()
         now = self._clock()
         self._stats = self._scheduler.stats()
         self._on_step(
             StepReport(events, self._stats, num_scheduled_tokens, now - started, now, sequences)
         )
+
+    def _publish_block_events(self) -> None:
+        if self._on_block_events is not None and (events := self._scheduler.take_block_events()):
+            self._on_block_events(events)
 
     def _reject_inbox(self) -> None:
         """Accept sequences and refuse calls that arrived too late; `_serve` then fails all sequences."""

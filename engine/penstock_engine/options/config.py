@@ -11,8 +11,9 @@ from typing import Annotated, Literal
 from typer import Option
 
 from penstock_engine.core.speculation.config import SpeculationConfig
+from penstock_engine.kv_events.config import KVEventsConfig
 from penstock_engine.models.shard import Layout
-from penstock_engine.options.flag_values import context_length, count, speculation
+from penstock_engine.options.flag_values import context_length, count, kv_events, speculation
 from penstock_engine.quantization.rounding import Quantization
 
 # Default fraction of the memory that an engine may use.
@@ -140,6 +141,14 @@ class EngineConfig:
     enable_prefix_caching: Annotated[
         bool, Option(help="Reuse blocks of the KV cache for requests with the same beginning.")
     ] = True
+    kv_events_config: Annotated[
+        KVEventsConfig | None,
+        Option(
+            parser=kv_events,
+            metavar="JSON",
+            help='Publish changes of the prefix cache over ZeroMQ: {"enable_kv_cache_events": true, ...}',
+        ),
+    ] = None
     speculative_config: Annotated[
         SpeculationConfig | None,
         Option(
@@ -239,6 +248,11 @@ class EngineConfig:
     def max_reported_logprobs(self, vocab_size: int) -> int:
         """Maximum number of log-probabilities that a request may ask for at each position."""
         return vocab_size if self.max_logprobs < 0 else min(self.max_logprobs, vocab_size)
+
+    @property
+    def block_events(self) -> bool:
+        """Whether changes of the prefix cache are published."""
+        return self.kv_events_config is not None and self.kv_events_config.is_published
 
     @property
     def memory_utilization(self) -> float:

@@ -1,12 +1,14 @@
 """Parses the values of command-line flags."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from typer import BadParameter
 
 from penstock_engine.core.speculation.config import SpeculationConfig
 from penstock_engine.files.json_reader import parse_json
+from penstock_engine.kv_events.config import KVEventsConfig
 
 # Value for the longest context length for which the KV cache has room.
 FIT = -1
@@ -65,6 +67,17 @@ def speculation(text: str) -> SpeculationConfig:
     try:
         return SpeculationConfig(**values)
     except (ValueError, TypeError) as error:
+        raise BadParameter(str(error)) from error
+
+
+def kv_events(text: str) -> KVEventsConfig:
+    """Parses vLLM's JSON of --kv-events-config. Raises BadParameter."""
+    values = json_object(text)
+    if unknown := values.keys() - {field.name for field in fields(KVEventsConfig)}:
+        raise BadParameter(f"{', '.join(sorted(unknown))}: there is no such setting")
+    try:
+        return KVEventsConfig(**values)
+    except ValueError as error:
         raise BadParameter(str(error)) from error
 
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import TokenEvent
@@ -18,6 +18,9 @@ from penstock_engine.server.metrics.engine_metrics import EngineMetrics
 from penstock_engine.server.metrics.request_record import RequestRecord
 from penstock_engine.server.transport.deadlines import deadline_error
 from penstock_engine.server.transport.errors import RequestError
+
+if TYPE_CHECKING:
+    from penstock_engine.kv_events.publisher import EventPublisher
 
 T = TypeVar("T")
 
@@ -57,8 +60,9 @@ class AsyncEngine:
         metrics: EngineMetrics,
         eos_token_ids: frozenset[int],
         load: Callable[[], StepRunner] | None = None,
+        event_publisher: "EventPublisher | None" = None,
     ) -> None:
-        """load: loads the runner again after a sleep."""
+        """load: loads the runner again after a sleep. event_publisher: gets changes of the prefix cache."""
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics
         self._eos_token_ids = eos_token_ids
@@ -67,7 +71,14 @@ class AsyncEngine:
         self._active: dict[str, _ActiveSequence] = {}
         self._num_queued_tokens = 0
         self._max_open = scheduler.config.max_num_open_seqs
-        self._engine_loop = EngineLoop(scheduler, runner, clock=now_s, on_step=self._on_step)
+        self._event_publisher = event_publisher
+        self._engine_loop = EngineLoop(
+            scheduler,
+            runner,
+            clock=now_s,
+            on_step=self._on_step,
+            on_block_events=None if event_publisher is None else event_publisher.publish,
+        )
         self._engine_loop.start()
         self._watch_task = asyncio.create_task(self._watch())
 
@@ -136,6 +147,8 @@ class AsyncEngine:
         """Ends the engine's thread; running sequences get an event with finish reason "error"."""
         await asyncio.to_thread(self._engine_loop.stop)
         await self._watch_task
+        if self._event_publisher is not None:
+            await asyncio.to_thread(self._event_publisher.close)
 
     async def generate(
         self,

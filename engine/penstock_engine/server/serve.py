@@ -34,6 +34,7 @@ from penstock_engine.telemetry import traces
 from penstock_engine.text.tokens import Tokenizer
 
 if TYPE_CHECKING:
+    from penstock_engine.kv_events.publisher import EventPublisher
     from penstock_engine.server.generation.tracing import Tracer
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
     scheduler = Scheduler(scheduler_config(config, memory_plan))
     grammars = _grammars(tokenizer, memory_plan)
     metrics = EngineMetrics(options.served_model_names[0], config, memory_plan)
+    event_publisher = _event_publisher(config, memory_plan, metrics)
     startup_timer.end_phase("config")
 
     targets: dict[str, tuple[int, int]] = {}
@@ -72,7 +74,7 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
     # No variable here refers to the runner, so that the engine can free it when it sleeps.
     engine = AsyncEngine(
         scheduler, load(lambda: startup_timer.end_phase("weights")), metrics,
-        memory_plan.model.eos_token_ids, load,
+        memory_plan.model.eos_token_ids, load, event_publisher,
     )  # fmt: skip
     startup_timer.end_phase("warm_up")
     adapters = AdapterRegistry(
@@ -170,6 +172,30 @@ def _base_model(config: EngineConfig, options: ServeOptions, tokenizer: Tokenize
     """The served model, as adapters have to fit it."""
     names = recorded_names(config.model_dir, options.served_model_names)
     return BaseModel(names, tokenizer.token_id, tokenizer.has_chat_template)
+
+
+def _event_publisher(
+    config: EngineConfig, memory_plan: MemoryPlan, metrics: EngineMetrics
+) -> "EventPublisher | None":
+    """The publisher of changes of the prefix cache. Raises ModelError if it cannot use its endpoint."""
+    settings = config.kv_events_config
+    if settings is None or not settings.is_published:
+        if settings is not None and settings.publisher == "zmq":
+            logger.warning(
+                "--kv-events-config publishes nothing: set enable_kv_cache_events to true"
+            )
+        return None
+    if not config.enable_prefix_caching:
+        logger.warning("--kv-events-config publishes nothing: prefix caching is off")
+    # They take 0.1 s.
+    from penstock_engine.kv_events.encoding import BatchEncoder
+    from penstock_engine.kv_events.publisher import EventPublisher
+
+    encoder = BatchEncoder(memory_plan.block_size, memory_plan.window_tokens)
+    try:
+        return EventPublisher(settings, encoder, metrics.observe_kv_event_batch)
+    except OSError as error:
+        raise ModelError("BadArguments", f"--kv-events-config: {error}") from error
 
 
 def _tracer(endpoint: str | None) -> "Tracer | None":

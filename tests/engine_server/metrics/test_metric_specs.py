@@ -33,6 +33,7 @@ def test_each_metric_is_listed_once() -> None:
             feature_metric_specs.SPECULATION_METRICS,
             feature_metric_specs.ADAPTER_METRICS,
             feature_metric_specs.OFFLOADING_METRICS,
+            feature_metric_specs.KV_EVENT_METRICS,
             feature_metric_specs.CPU_METRICS,
             feature_metric_specs.GPU_METRICS,
             feature_metric_specs.FETCH_METRICS,

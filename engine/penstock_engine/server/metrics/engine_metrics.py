@@ -52,6 +52,8 @@ class EngineMetrics:
             specs += features.ADAPTER_METRICS
         if memory_plan.num_host_blocks:
             specs += features.OFFLOADING_METRICS
+        if config.block_events:
+            specs += features.KV_EVENT_METRICS
         self._num_gpus = 0
         if memory_plan.device == "cpu":
             specs += features.CPU_METRICS
@@ -97,6 +99,10 @@ class EngineMetrics:
     def set_cpu_threads(self, count: int) -> None:
         """Sets the number of CPU threads. Only for CPU engines. Thread-safe."""
         self._child(features.CPU_THREADS).set(count)
+
+    def observe_kv_event_batch(self, outcome: str) -> None:
+        """Counts a batch of block events. Thread-safe."""
+        self._child(features.KV_EVENT_BATCHES, outcome=outcome).inc()
 
     def set_draining(self) -> None:
         self._child(metric_specs.DRAINING).set(1)

@@ -29,6 +29,7 @@ ENGINE_GROUPS: tuple[tuple[str, tuple[EngineMetricSpec, ...]], ...] = (
     ("", engine.METRICS),
     ("Only of an engine that serves adapters:", features.ADAPTER_METRICS),
     ("Only of an engine with host memory for KV blocks:", features.OFFLOADING_METRICS),
+    ("Only of an engine with `--kv-events-config`:", features.KV_EVENT_METRICS),
     ("Only of an engine that computes on the CPU:", features.CPU_METRICS),
     ("Only of an engine that computes on GPUs:", features.GPU_METRICS),
     ("Only of an engine that speculates:", features.SPECULATION_METRICS),
