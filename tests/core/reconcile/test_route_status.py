@@ -84,12 +84,16 @@ MIRROR = {"backendRef": {"name": "new"}, "revision": "r1"}
 MIRRORED = {"name": "all", "backendRefs": [{"name": "old"}], "mirrors": [MIRROR]}
 ADAPTED = {"name": "all", "backendRefs": [{"kind": "LoraAdapter", "name": "sql"}]}
 UNWEIGHTED = {"name": "all", "backendRefs": [{"name": "old"}, {"name": "new", "weight": 0}]}
+UNREADABLE = MIRRORED | {"matches": [{"headers": [
+    {"name": "a", "type": "RegularExpression", "value": "[a-z]{1000}{1000}"},
+]}]}  # fmt: skip
 # The route, what is inputs it, the condition that fails, and the reasons of Ready, Reconciling and Stalled.
 FAILURES: list[tuple[Object, dict[str, Any], str, str, str, str]] = [
     (
         route(created=5), {"routes": [route("other", status=ANSWERED)]},
         "Accepted", "ModelNameInUse", "ModelNameInUse", "ModelNameInUse",
     ),
+    (route("front", UNREADABLE), {}, "Accepted", "InvalidMatches", "InvalidMatches", "InvalidMatches"),
     (
         route(), {"services": {"old": service()}},
         "ResolvedRefs", "BackendNotFound", "BackendNotFound", "NotStalled",

@@ -5,6 +5,7 @@ import json
 from tests.support.gateway_snapshots import build
 
 from penstock.core.observed.name_claims import Precedence, Standing
+from penstock.core.routing.header_pattern import HeaderPattern
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import Mirror, RouteRule
 from penstock.core.routing.route_match import Match, TokenRange
@@ -144,6 +145,7 @@ def test_fields_of_a_route():
 def test_all_conditions_of_a_match():
     _, _, route = objects()
     match = {
+        "headers": [{"name": "X-A", "type": "RegularExpression", "value": "1|2"}],
         "tenants": ["team-a"],
         "costTiers": ["economy"],
         "regions": ["eu-west"],
@@ -156,6 +158,7 @@ def test_all_conditions_of_a_match():
     ((rule,),) = (each.rules for each in build([], [], [route]).routes)
     assert rule.matches == (
         Match(
+            header_patterns=(("x-a", HeaderPattern("1|2")),),
             tenants=frozenset({"team-a"}),
             cost_tiers=frozenset({"economy"}),
             regions=frozenset({"eu-west"}),

@@ -10,6 +10,7 @@ from penstock.api.schema.lists import SET, UNIQUE, listed, map_by, unique_by
 from penstock.api.schema.references import ObjectName
 from penstock.api.schema.rules import Model, Obeys, Rule, matches
 from penstock.core.routing.apis import Task
+from penstock.core.routing.header_pattern import HeaderPattern
 from penstock.core.routing.route_match import ServiceTier
 
 # More than any model's context.
@@ -20,19 +21,42 @@ HEADER_NAME = Obeys(
 )
 
 
+def _is_expression(text: str) -> bool:
+    try:
+        HeaderPattern(text)
+    except ValueError:
+        return False
+    return True
+
+
 class HeaderMatch(Model):
     """Condition on a header of a request."""
+
+    RULES = (
+        # In CEL an expression that cannot be read is an error, by which the object is refused.
+        Rule(
+            "self.type != 'RegularExpression' || ''.matches(self.value) in [true, false]",
+            lambda header: header.type != "RegularExpression" or _is_expression(header.value),
+            "value must be a regular expression (RE2) if type is RegularExpression",
+        ),
+    )
 
     name: Annotated[str, HEADER_NAME] = Field(
         description="Name of the header, such as x-team. Upper and lower case are the same.",
         min_length=1,
         max_length=64,
     )
-    type: Literal["Exact"] = Field(
-        default="Exact", description="How the value is compared. Exact: the whole value is equal."
+    type: Literal["Exact", "RegularExpression"] = Field(
+        default="Exact",
+        description=(
+            "How the value is compared. Exact: the whole value is equal. RegularExpression: it is an "
+            "expression (RE2), which the whole value matches."
+        ),
     )
     value: str = Field(
-        description="Value of the header, such as search.", min_length=1, max_length=256
+        description="Value of the header, such as search, or an expression, such as team-(a|b).",
+        min_length=1,
+        max_length=256,
     )
 
 

@@ -87,10 +87,12 @@ def service_claim(body: Object) -> NameClaim | None:
 def route_claim(body: Object) -> NameClaim:
     """The claim of a ModelRoute. Its status has the model name under which its backends have answered."""
     status, model_name = body.get("status") or {}, body["spec"]["modelName"]
-    has_answered = status.get("modelName") == model_name
-    standing = Standing.ESTABLISHED if has_answered else Standing.PENDING
-    yields = _reason(status, "Accepted", "False") == MODEL_NAME_IN_USE
-    return _claim("ModelRoute", body, model_name, standing, yields)
+    refusal = _reason(status, "Accepted", "False")
+    if status.get("modelName") == model_name:
+        standing = Standing.ESTABLISHED
+    else:
+        standing = _standing_before_answer(refusal)
+    return _claim("ModelRoute", body, model_name, standing, refusal == MODEL_NAME_IN_USE)
 
 
 def adapter_claim(body: Object) -> NameClaim:
@@ -99,10 +101,8 @@ def adapter_claim(body: Object) -> NameClaim:
     refusal = _reason(status, "Accepted", "False")
     if status.get("stableRevision") and status.get("modelName") == model_name:
         standing = Standing.ESTABLISHED
-    elif refusal not in ("", MODEL_NAME_IN_USE):
-        standing = Standing.REFUSED
     else:
-        standing = Standing.PENDING
+        standing = _standing_before_answer(refusal)
     return _claim("LoraAdapter", body, model_name, standing, refusal == MODEL_NAME_IN_USE)
 
 
@@ -160,6 +160,11 @@ def order_of_namespaces(claim: NameClaim) -> tuple[Standing, bool, int, str, str
 def stored_conflict(body: Object) -> str:
     """Why the short name leads to another namespace, as an object's status says; empty if not."""
     return str(find_condition(body.get("status"), MODEL_NAME_CONFLICT, "True").get("message", ""))
+
+
+def _standing_before_answer(refusal: str) -> Standing:
+    """Standing of what has not answered. refusal: reason why it is not accepted; empty if it is."""
+    return Standing.PENDING if refusal in ("", MODEL_NAME_IN_USE) else Standing.REFUSED
 
 
 def _claim(

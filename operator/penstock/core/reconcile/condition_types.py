@@ -53,7 +53,7 @@ TYPES = tuple(MEANINGS)
 CONDITIONAL_TYPES = ("MetricsReadable", "ScalingActive", "ObjectivesAttainable")
 
 ROUTE_MEANINGS: Mapping[str, str] = {
-    "Accepted": "No other route of the namespace has the model name.",
+    "Accepted": "Gateways can read the rules, and no other route of the namespace has the model name.",
     "ResolvedRefs": "All services, adapters and revisions that the rules name exist.",
     "Programmed": "Every ready gateway applies the present spec.",
     "Reconciling": "The gateways do not apply the route yet, or a rule names what does not exist.",
@@ -70,6 +70,10 @@ ROUTE_REASONS: Mapping[str, str] = {
     "BackendsNotReady": "No service of a rule has a ready engine, and no adapter of it is ready.",
     "GatewaysBehind": "A gateway does not apply the present spec yet.",
     "HeldByOtherNamespace": HELD_BY_OTHER_NAMESPACE_MEANING,
+    "InvalidMatches": (
+        "A regular expression of a rule cannot be used, or there are too many. Gateways keep the last rules "
+        "that they could read."
+    ),
     "ModelNameInUse": "Another route of the namespace had this model name first.",
     "NoGateways": "No gateway is known to be ready.",
     "NotStalled": "Nothing requires a change of the route by a person.",

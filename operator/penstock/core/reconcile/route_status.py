@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.formats.conditions import find_condition
 from penstock.core.observed.name_claims import (
+    MODEL_NAME_IN_USE,
     NameClaim,
     Standing,
     route_claim,
@@ -16,6 +17,7 @@ from penstock.core.reconcile.condition_types import Condition, Truth
 from penstock.core.reconcile.name_conflict import name_conflict
 from penstock.core.reconcile.status import as_objects
 from penstock.core.rollout.routes import AppliedGenerations
+from penstock.core.routing.header_pattern import check_expressions
 from penstock.core.routing.route import ADAPTER, SERVICE
 from penstock.core.spec.service import Object
 
@@ -68,7 +70,7 @@ def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:
         },
         "backends": backends,
     }
-    conflict = inputs.names.settle(claim, yields=accepted.status == "False")
+    conflict = inputs.names.settle(claim, yields=accepted.reason == MODEL_NAME_IN_USE)
     shown = (accepted, resolved, programmed, ready, *progress, *name_conflict(conflict))
     conditions = as_objects(shown, route.get("status", {}), generation, now)
     return status | {"conditions": conditions}
@@ -80,10 +82,21 @@ def _decide_name(
     """The claim of the route by its next status, and whether it gets its name in the namespace."""
     own = route_claim(route)
     known = names.get(own.key) or own
+    refused = _refused(route)
+    can_answer = can_answer and refused is None
     standing = Standing.ESTABLISHED if can_answer else known.precedence.standing
     following = with_next_status(known, own.model_name, standing)
-    accepted = _accepted(following, names)
+    accepted = refused or _accepted(following, names)
     return (following if accepted.status == "True" else known), accepted
+
+
+def _refused(route: Object) -> Condition | None:
+    """Why gateways cannot read the rules; None if they can. They keep the last rules that they could read."""
+    try:
+        check_expressions(route["spec"]["rules"])
+    except ValueError as error:
+        return Condition("Accepted", "False", "InvalidMatches", str(error))
+    return None
 
 
 def _answered_name(claim: NameClaim) -> str | None:
@@ -196,7 +209,7 @@ def _ready(causes: tuple[Condition, ...]) -> Condition:
 
 
 def _progress(causes: tuple[Condition, ...]) -> tuple[Condition, Condition]:
-    """Reconciling and Stalled: only a name that is taken needs a change of this route."""
+    """Reconciling and Stalled: only what is not accepted needs a change of this route."""
     accepted, *rest = causes
     if accepted.status == "False":
         return (

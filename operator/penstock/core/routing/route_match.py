@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from penstock.core.routing.apis import Task
+from penstock.core.routing.header_pattern import HeaderPattern
 
 # Latency tiers that a request may ask for, as in OpenAI's API.
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority"]
@@ -59,6 +60,8 @@ class Match:
     service_tiers: frozenset[str] = frozenset()
     prompt_tokens: TokenRange = TokenRange()
     output_tokens: TokenRange = TokenRange()
+    # (name in lower case, pattern of the value): it has all of them
+    header_patterns: tuple[tuple[str, HeaderPattern], ...] = ()
 
     def holds(self, request: RoutedRequest) -> bool:
         """Whether a request meets the condition."""
@@ -75,4 +78,8 @@ class Match:
             and self.prompt_tokens.contains(request.prompt_tokens)
             and self.output_tokens.contains(request.output_tokens)
             and all(request.headers.get(name) == value for name, value in self.headers)
+            and all(
+                (value := request.headers.get(name)) is not None and pattern.matches(value)
+                for name, pattern in self.header_patterns
+            )
         )

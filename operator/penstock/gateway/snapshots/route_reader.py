@@ -5,6 +5,7 @@ from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.name_claims import route_claim
 from penstock.core.routing.affinity import affinity_of
+from penstock.core.routing.header_pattern import HeaderPattern, check_expressions
 from penstock.core.routing.route import ADAPTER, SERVICE, BackendKind, Mirror, RouteRule
 from penstock.core.routing.route_match import Match, TokenRange
 from penstock.gateway.snapshots.snapshot import Route
@@ -13,6 +14,7 @@ from penstock.gateway.snapshots.snapshot import Route
 def read_route(body: Object) -> Route:
     """Read one route. Raises KeyError, TypeError or ValueError."""
     metadata, spec = body["metadata"], body["spec"]
+    check_expressions(spec["rules"])
     return Route(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -51,8 +53,15 @@ def _weights_of(rule: Object, kind: BackendKind) -> tuple[tuple[str, int], ...]:
 
 
 def _match(match: Object) -> Match:
+    headers = [
+        (each["name"].lower(), each["value"], each.get("type") == "RegularExpression")
+        for each in match.get("headers", [])
+    ]
     return Match(
-        headers=tuple((each["name"].lower(), each["value"]) for each in match.get("headers", [])),
+        headers=tuple((name, value) for name, value, is_pattern in headers if not is_pattern),
+        header_patterns=tuple(
+            (name, HeaderPattern(value)) for name, value, is_pattern in headers if is_pattern
+        ),
         users=frozenset(match.get("users", [])),
         tenants=frozenset(match.get("tenants", [])),
         cost_tiers=frozenset(match.get("costTiers", [])),
