@@ -26,6 +26,7 @@ SOURCES = {
     gateway: [
         "gateway/telemetry/adapter_metrics.py",
         "gateway/telemetry/metrics.py",
+        "gateway/telemetry/route_metrics.py",
         "gateway/telemetry/tenant_metrics.py",
     ],
     operator: [

@@ -14,6 +14,7 @@ ACCESS = {
     "key": "Id of its API key: the part behind `psk_`. The secret part is in no log.",
     "service": "`namespace/name` of the InferenceService.",
     "model_route": "`namespace/name` of the ModelRoute that led there.",
+    "fallback": "Why a fallback of the ModelRoute got the request, such as overload.",
     "adapter": "Version of the LoRA adapter that the request is for: its name in engines.",
     "revision": "Revision of the engine that was tried last.",
     "pod": "`namespace/name` of that engine's pod.",

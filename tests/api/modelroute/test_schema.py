@@ -44,7 +44,9 @@ GOOD = [
     matching(tasks=["Chat", "Embedding"], serviceTiers=["auto", "flex"]),
     matching(promptTokens={"min": 0, "max": 0}, outputTokens={"min": 7}),
     spec(RULE | {"mirrors": [MIRROR | {"revision": "66af9a74", "percent": 1}, MIRROR]}),
-    spec(RULE | {"timeouts": {"request": "1h30m"}}),
+    spec(RULE | {"timeouts": {"request": "1h30m", "firstToken": "500ms"}}),
+    spec(RULE | {"fallbacks": [{"name": "old"}, {"kind": "LoraAdapter", "name": "old"}]}),
+    spec(RULE | {"fallbacks": [{"name": "new", "on": ["Overload", "LateFirstToken"]}]}),
     spec(modelName="Qwen3-0.6B", rules=[RULE, RULE | {"name": "rest"}]),
 ]
 NAMED = "name of an InferenceService"
@@ -60,6 +62,10 @@ BAD = [
     (with_refs({"name": "other/old"}), NAMED),
     (with_refs({"name": "old", "weight": -1}), ""),
     (with_refs({"name": "old", "kind": "Service"}), ""),
+    (spec(RULE | {"fallbacks": [{"name": "new", "on": ["Slow"]}]}), ""),
+    (spec(RULE | {"fallbacks": [{"name": "new", "on": ["Error", "Error"]}]}), ""),
+    (spec(RULE | {"fallbacks": [{"name": "new"}, {"name": "new"}]}), ""),
+    (spec(RULE | {"fallbacks": [{"name": f"new-{n}"} for n in range(5)]}), ""),
     (spec(RULE | {"sessionAffinity": {"type": "Header"}}), "if, and only if, type is Header"),
     (
         spec(RULE | {"sessionAffinity": {"type": "User", "header": "x-tenant"}}),

@@ -82,6 +82,7 @@ def test_the_claim_counts_before_the_status_is_written() -> None:
 
 MIRROR = {"backendRef": {"name": "new"}, "revision": "r1"}
 MIRRORED = {"name": "all", "backendRefs": [{"name": "old"}], "mirrors": [MIRROR]}
+FALLING_BACK = {"name": "all", "backendRefs": [{"name": "old"}], "fallbacks": [{"name": "new"}]}
 ADAPTED = {"name": "all", "backendRefs": [{"kind": "LoraAdapter", "name": "sql"}]}
 UNWEIGHTED = {"name": "all", "backendRefs": [{"name": "old"}, {"name": "new", "weight": 0}]}
 UNREADABLE = MIRRORED | {"matches": [{"headers": [
@@ -100,6 +101,10 @@ FAILURES: list[tuple[Object, dict[str, Any], str, str, str, str]] = [
     ),
     (
         route("front", MIRRORED), {"services": {"old": service()}},
+        "ResolvedRefs", "BackendNotFound", "BackendNotFound", "NotStalled",
+    ),
+    (
+        route("front", FALLING_BACK), {"services": {"old": service()}},
         "ResolvedRefs", "BackendNotFound", "BackendNotFound", "NotStalled",
     ),
     (

@@ -11,7 +11,8 @@ PREFLIGHT = {
     "access-control-request-headers": "authorization, content-type",
 }
 EXPOSED = (
-    "x-request-id, x-penstock-service, x-penstock-revision, retry-after, x-ratelimit-limit-requests, "
+    "x-request-id, x-penstock-service, x-penstock-revision, x-penstock-model, x-penstock-fallback, "
+    "retry-after, x-ratelimit-limit-requests, "
     "x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
     "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )

@@ -12,7 +12,8 @@ from penstock.core.routing.route_match import Match
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.apis.request import parse
-from penstock.gateway.selection.model_routing import RoutingTarget, resolve
+from penstock.gateway.selection.model_routing import resolve
+from penstock.gateway.selection.routing_target import RoutingTarget
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
 from penstock.gateway.tenants.authorization import ModelAccess
 

@@ -11,7 +11,7 @@ from penstock.core.admission.decision import MESSAGES
 from penstock.core.routing import outliers
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.apis import errors
-from penstock.gateway.proxy.proxied_request import CANCELLED_RESPONSES
+from penstock.gateway.proxy.cancelled_request import CANCELLED_RESPONSES
 from penstock.gateway.request_lifecycle.timeline import Interval, RequestPhase
 from penstock.gateway.selection import adapter_selection
 from penstock.gateway.stats.request_ending import RequestOutcome
@@ -108,7 +108,8 @@ def test_every_reason_of_a_rejection_is_in_the_list():
     found |= {cause.value for cause in CANCELLED_RESPONSES}
     for path in Path(errors.__file__).parents[1].rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "RequestError":
+            name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+            if name in ("RequestError", "BackendMissing"):
                 found |= {
                     each.value.value
                     for each in node.keywords
@@ -123,7 +124,7 @@ def test_phases_of_the_list_are_those_of_requests():
 
 def observe_all(metrics, service, revision, route="default/route"):
     metrics.requests.labels(service).inc()
-    metrics.model_route_requests.labels(route, service).inc()
+    metrics.routes.requests.labels(route, service).inc()
     metrics.responses.labels(service, revision, "/v1/completions", "200").inc()
     metrics.rejections.labels(service, "timeout").inc()
     metrics.endpoints.labels(service, "available").set(1)

@@ -7,7 +7,7 @@ from pydantic import Field
 from penstock.api.modelroute.match import HEADER_NAME, RouteMatch
 from penstock.api.schema.conditions import Condition
 from penstock.api.schema.defaults import optional
-from penstock.api.schema.lists import ATOMIC, listed, map_by, unique_by
+from penstock.api.schema.lists import ATOMIC, SET, UNIQUE, listed, map_by, unique_by
 from penstock.api.schema.names import (
     BACKEND_NAME,
     MAX_MODEL_NAME_LENGTH,
@@ -99,6 +99,41 @@ class Timeouts(Model):
         "Time from the arrival of a request to the end of its response. Later it is cancelled, with "
         "a 504 if the response has not begun. Default: the gateway's limit of 30 minutes."
     )
+    first_token: PositiveDuration | None = optional(
+        "Time from the arrival of a stream to its first byte. Later it goes to a fallback for "
+        "LateFirstToken, if the rule has one. Default: spec.objectives.ttft of the service; without that "
+        "there is no limit."
+    )
+
+
+class Fallback(Model):
+    """Service or adapter that gets the requests which the backend could not answer."""
+
+    kind: Literal["InferenceService", "LoraAdapter"] = Field(
+        default="InferenceService", description="Kind of the fallback."
+    )
+    name: Annotated[str, BACKEND_NAME] = Field(
+        description="Name of an InferenceService or LoraAdapter of the same namespace, such as chat-small.",
+        min_length=1,
+        max_length=63,
+    )
+    on: Annotated[
+        list[Literal["Overload", "Error", "Absence", "LateFirstToken"]],
+        UNIQUE,
+    ] = listed(
+        "Reasons for which requests go there. Overload: the service has no room in time. Error: engines "
+        "failed the request. Absence: there is no engine, or the backend does not exist. LateFirstToken: a "
+        "stream has no first byte within timeouts.firstToken. Default: all.",
+        max_length=4,
+        json_schema_extra=SET
+        | {
+            "items": {
+                "type": "string",
+                "description": "A reason, such as Overload.",
+                "enum": ["Overload", "Error", "Absence", "LateFirstToken"],
+            }
+        },
+    )
 
 
 class RouteRule(Model):
@@ -135,6 +170,12 @@ class RouteRule(Model):
         "Services that get copies of the requests.", max_length=4, json_schema_extra=ATOMIC
     )
     timeouts: Timeouts | None = optional("Time limits of the requests.")
+    fallbacks: Annotated[list[Fallback], unique_by("kind", "name")] = listed(
+        "Services and adapters that get a request which the backend could not answer and whose response has "
+        "not begun: in this order, each once. A tenant needs access to the fallback itself.",
+        max_length=4,
+        json_schema_extra=map_by("kind", "name"),
+    )
 
 
 class ModelRouteSpec(Model):

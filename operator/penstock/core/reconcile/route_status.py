@@ -128,8 +128,9 @@ def _resolved(route: Object, inputs: RouteInputs) -> Condition:
         return Condition("ResolvedRefs", status, reason, message)
 
     for rule in route["spec"]["rules"]:
-        mirrors = rule.get("mirrors", [])
-        for ref in (*rule["backendRefs"], *(mirror["backendRef"] for mirror in mirrors)):
+        mirrors, fallbacks = rule.get("mirrors", []), rule.get("fallbacks", [])
+        of_mirrors = (mirror["backendRef"] for mirror in mirrors)
+        for ref in (*rule["backendRefs"], *of_mirrors, *fallbacks):
             if inputs.backend(ref) is None:
                 message = (
                     f"rule {rule['name']}: the namespace has no {ref.get('kind', SERVICE)} {ref['name']}; "

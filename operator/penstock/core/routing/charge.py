@@ -34,6 +34,7 @@ class Ending(StrEnum):
     UNSUPPORTED = "unsupported"  # 501, 504, 505 of the engine
     NO_FIRST_BYTE = "no_first_byte"  # of a stream, within its time limit
     SILENT = "silent"  # no further chunk within its time limit
+    LATE = "late"  # no first byte of a stream in time, so that it goes to a fallback
     TRUNCATED = "truncated"  # the response broke off after its first byte
     ERROR_EVENT = "error_event"  # after the first byte, of a code whose status is charged
     TOTAL_TIMEOUT = "total_timeout"  # of the gateway
@@ -105,6 +106,9 @@ CHARGES: Mapping[Ending, Charge] = {
     Ending.REFUSED: Charge(None, "Never", "Never", None),
     Ending.UNSUPPORTED: Charge(None, "Never", "Never", None),
     Ending.NO_FIRST_BYTE: Charge("Failure", "Always", "Always", "Failed"),
+    # An engine that hangs has nothing in flight once its requests have gone to fallbacks, so that it would
+    # get most of the next ones.
+    Ending.LATE: Charge("Failure", "Never", "Never", "Failed"),
     Ending.SILENT: Charge("BrokeOff", "Always", "Always", "Failed"),
     Ending.TRUNCATED: Charge("BrokeOff", "Always", "Always", "Failed"),
     Ending.ERROR_EVENT: Charge("BrokeOff", "Always", "Always", "Failed"),

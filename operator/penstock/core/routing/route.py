@@ -4,6 +4,7 @@ the first rule that matches -> one of its backends by weight, and copies for its
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
 from penstock.core.routing.affinity import Affinity
@@ -44,6 +45,28 @@ class Backend:
         return (self.name,) if self.kind == SERVICE else (self.name, self.kind)
 
 
+class FallbackReason(StrEnum):
+    """Why a request goes to a fallback, in the words of the ModelRoute."""
+
+    OVERLOAD = "Overload"  # the service had no room for it in time
+    ERROR = "Error"  # engines failed it
+    ABSENCE = "Absence"  # there is no engine, or the backend does not exist
+    LATE = "LateFirstToken"  # no engine has sent a first byte in time
+
+    @property
+    def label(self) -> str:
+        """The reason in headers, logs and metrics, such as late_first_token."""
+        return "late_first_token" if self is FallbackReason.LATE else self.value.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """A backend that gets the requests which the backend before could not answer. on: for these reasons."""
+
+    backend: Backend
+    on: frozenset[FallbackReason] = frozenset(FallbackReason)
+
+
 @dataclass(frozen=True, slots=True)
 class RouteRule:
     """Rule of a route."""
@@ -58,6 +81,10 @@ class RouteRule:
     mirrors: tuple[Mirror, ...] = ()
     timeout_s: float | None = None  # of a whole request
     adapters: tuple[tuple[str, int], ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()  # in order
+    # Time from the arrival of a stream to its first byte, after which it falls back; None: the TTFT objective
+    # of the service
+    first_token_s: float | None = None
 
     def applies(self, request: RoutedRequest) -> bool:
         """Whether a request meets one of the conditions."""

@@ -9,6 +9,8 @@ from penstock.gateway.apis.errors import RequestError, body_as_event, error_even
 from penstock.gateway.apis.sse import SseBuffer
 from penstock.gateway.http.headers import (
     CONTROL_CHARACTER,
+    FALLBACK_HEADER,
+    MODEL_HEADER,
     REVISION_HEADER,
     SERVICE_HEADER,
     RawHeaders,
@@ -136,7 +138,8 @@ class ClientResponse:
     far. is_request_read: whether the whole request was read; without that, an error closes the
     connection. is_held: whether the head of a stream and comments were sent while no engine has the request:
     what follows is a stream of events, whatever the engine answers. errors: form of errors. service:
-    "namespace/name", empty while it is not known. revision: of the engine that was tried last.
+    "namespace/name", empty while it is not known. revision: of the engine that was tried last. model: name of
+    the model that answers. fallback: why it is a fallback; empty if it is none.
     """
 
     def __init__(
@@ -144,7 +147,7 @@ class ClientResponse:
     ) -> None:
         self._send = send
         self.errors: ErrorForm = errors
-        self.service = self.revision = ""
+        self.service = self.revision = self.model = self.fallback = ""
         self._request_id = (REQUEST_ID_HEADER.encode(), request_id.encode())
         self._closing = closing
         self.status = CLIENT_LEFT_STATUS
@@ -169,7 +172,12 @@ class ClientResponse:
             self.is_started = True
             return
         headers = [*headers, self._request_id, *self.rate_limits]
-        for name, value in ((SERVICE_HEADER, self.service), (REVISION_HEADER, self.revision)):
+        for name, value in (
+            (SERVICE_HEADER, self.service),
+            (REVISION_HEADER, self.revision),
+            (MODEL_HEADER, self.model),
+            (FALLBACK_HEADER, self.fallback),
+        ):
             if value:
                 headers.append((name, value.encode()))
         if self._closing:  # the next request of this client must find another gateway

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.core.routing.origins import ANY_ORIGIN, ORIGIN_PATTERN
-from penstock.gateway.http.headers import REVISION_HEADER, SERVICE_HEADER
+from penstock.gateway.http.headers import (
+    FALLBACK_HEADER,
+    MODEL_HEADER,
+    REVISION_HEADER,
+    SERVICE_HEADER,
+)
 from penstock.gateway.quotas.rate_limit_headers import RATE_LIMIT_HEADERS
 from penstock_engine.contract.wire import REQUEST_ID_HEADER
 
@@ -16,6 +21,8 @@ EXPOSED = b", ".join(
         REQUEST_ID_HEADER.encode(),
         SERVICE_HEADER,
         REVISION_HEADER,
+        MODEL_HEADER,
+        FALLBACK_HEADER,
         b"retry-after",
         *RATE_LIMIT_HEADERS,
     )

@@ -29,6 +29,8 @@ NOT_FOR_ENGINES = HOP_BY_HOP.union(
 INTERNAL_PREFIX = b"x-penstock-"
 # Headers of responses that name the service, "namespace/name", and the revision of the engine that answered.
 SERVICE_HEADER, REVISION_HEADER = b"x-penstock-service", b"x-penstock-revision"
+# Headers that name the model that answered, and why it was a fallback.
+MODEL_HEADER, FALLBACK_HEADER = b"x-penstock-model", b"x-penstock-fallback"
 # An engine's redirect names an address that clients do not reach, and its cookies would be for all engines.
 NOT_FOR_CLIENTS = HOP_BY_HOP | {
     b"content-length", b"date", b"location", b"server", b"set-cookie", b"x-request-id",

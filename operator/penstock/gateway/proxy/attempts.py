@@ -1,13 +1,13 @@
 """Sends one request to endpoints, one attempt after another, until one of them responds.
 
 Nothing is sent to the client before the first byte of an engine's response, so another endpoint may be
-tried until then: `core.routing.retry` says when. An engine's own 500 is passed on if every other
-endpoint that is tried fails too.
+tried until then: `core.routing.retry` says when. An engine's own 500 is kept until another endpoint
+answers: it can be passed on if all fail.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from penstock.core.routing.apis import BACKGROUND
@@ -18,7 +18,6 @@ from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.apis.response_id import name_response
 from penstock.gateway.http.client import ClientResponse
-from penstock.gateway.limits.request_allocation import RequestAllocation
 from penstock.gateway.mirroring.mirrored_request import MirroredRequest
 from penstock.gateway.proxy.relay import Relay
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
@@ -26,7 +25,7 @@ from penstock.gateway.request_lifecycle.cancellation import CancellationScope
 from penstock.gateway.request_lifecycle.timeline import RequestPhase
 from penstock.gateway.selection.adapter_answers import AdapterAnswers
 from penstock.gateway.selection.endpoint_selection import EndpointSelector, SelectedEndpoint
-from penstock.gateway.selection.model_routing import RoutingTarget
+from penstock.gateway.selection.routing_target import RoutingTarget
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.stats.request_record import RequestRecord
@@ -35,12 +34,21 @@ from penstock.gateway.upstream.unanswered import EngineLost
 from penstock.gateway.upstream.upstream import AttemptFailed, UpstreamRequest
 
 
-class Attempts:
-    """The attempts of one request, and the relay of the response.
+class EngineError(RequestError):
+    """No engine answered the request, and one of them sent an error response, which can be passed on."""
 
-    allocation: what the request holds of the gateway's limits. tenant: name of the caller's; empty: none.
-    endpoint: the last one that was tried; None
-    before the first attempt. relay: None before there is a response.
+    def __init__(self, response: UpstreamResponse) -> None:
+        message = "an engine answered with an error, and no other one answered"
+        super().__init__(502, message, reason="engines_failed")
+        self.response = response
+
+
+class Attempts:
+    """The attempts of one request at the engines of one target, and the relay of the response.
+
+    note_response: called when there is a response, for which the request's body is not needed any more.
+    tenant: name of the caller's; empty: none. endpoint: the last one that was tried; None before the first
+    attempt. failures: endings of the failed attempts. relay: None before there is a response.
     """
 
     def __init__(
@@ -48,15 +56,16 @@ class Attempts:
         state: GatewayState,
         client: ClientResponse,
         telemetry: RequestTelemetry,
-        allocation: RequestAllocation,
+        note_response: Callable[[], None],
         tenant: str,
     ) -> None:
         self._state = state
         self._client = client
         self._telemetry = telemetry
-        self._allocation = allocation
+        self._note_response = note_response
         self._tenant = tenant
         self.endpoint: Endpoint | None = None
+        self.failures: list[Ending] = []
         self.relay: Relay | None = None
         self._error: UpstreamResponse | None = None
 
@@ -79,7 +88,7 @@ class Attempts:
 
         outgoing: the request in the form that engines get. Raises RequestError, RequestCancelled.
         """
-        failures: list[Ending] = []
+        failures = self.failures
         other: Adapter | None = None
         answers = None if target.adapter is None else AdapterAnswers(self._state, target.adapter)
         with selector.failed:
@@ -104,7 +113,7 @@ class Attempts:
                     request = request.with_model(changed.engine_name)
                     outgoing = replace(outgoing, body=request.body)
                     other, answers = changed, AdapterAnswers(self._state, changed)
-        await self._give_up(failures[-1], cancellation, record)
+        self._give_up(failures[-1], record)
 
     def _change_version(
         self, selector: EndpointSelector, failures: Sequence[Ending]
@@ -187,7 +196,7 @@ class Attempts:
 
         at_endpoint: counts the request as in flight until it is closed.
         """
-        self._allocation.release_body()
+        self._note_response()
         self.close()
         line = self._telemetry.line
         self.relay = Relay(
@@ -230,21 +239,11 @@ class Attempts:
             self.close()
             self._error = failed.response
 
-    async def _give_up(
-        self,
-        last: Ending,
-        cancellation: CancellationScope,
-        record: RequestRecord,
-    ) -> None:
-        """Pass on an engine's own error response. Raises RequestError if there is none.
-
-        last: ending of the last attempt.
-        """
-        if (error := self._error) is not None:
-            cancellation.close()
+    def _give_up(self, last: Ending, record: RequestRecord) -> None:
+        """Raise the error of a request that no engine answers. last: ending of the last attempt."""
+        if self._error is not None:
             record.end.ending = last
-            await self._client.send(error.status, error.headers, error.first_chunk)
-            return
+            raise EngineError(self._error)
         if CHARGES[last].may_client_repeat:
             message = "no engine accepts requests"
             if last is Ending.NO_COPY:

@@ -2,48 +2,46 @@
 
 receiving -> waiting -> first byte -> streaming
                 ^            |
-                '--- retry --'
+                '--- retry --'   at another engine, or at a fallback of its ModelRoute
 """
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 from functools import partial
 
 from penstock.core.routing.apis import Api
-from penstock.core.routing.charge import Ending, ending_of_timeout
-from penstock.gateway.admission.requesters import owner_of, requester_of
+from penstock.core.routing.charge import Ending
+from penstock.core.routing.fallback import fallback_reason, needs_retry_budget
+from penstock.core.routing.route import FallbackReason
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.apis.request import InferenceRequest, parse
 from penstock.gateway.http.client import ClientResponse, checked_headers, read_body
-from penstock.gateway.http.headers import (
-    Scope,
-    client_address,
-    headers_for_engine,
-    path_with_query,
-    preferred_wait_s,
-)
+from penstock.gateway.http.headers import Scope, client_address, preferred_wait_s
 from penstock.gateway.limits.request_allocation import RequestAllocation
-from penstock.gateway.proxy.attempts import Attempts
+from penstock.gateway.proxy.attempts import EngineError
 from penstock.gateway.proxy.authentication import caller_of
+from penstock.gateway.proxy.cancelled_request import (
+    CANCELLED_RESPONSES,
+    ending_of_cancellation,
+    error_of_cancellation,
+)
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
-from penstock.gateway.proxy.tenant_limits import admit, settle
-from penstock.gateway.quotas.request_quota import RequestQuota
+from penstock.gateway.proxy.target_request import RequestContext, TargetRequest
 from penstock.gateway.request_lifecycle.cancellation import (
-    CancelCause,
     CancellationScope,
     Receive,
     RequestCancelled,
 )
 from penstock.gateway.request_lifecycle.timeline import RequestPhase
-from penstock.gateway.selection.endpoint_selection import EndpointSelector
-from penstock.gateway.selection.model_routing import RoutingTarget, error_of_deletion, resolve
-from penstock.gateway.selection.owner_selection import OwnerSelector
+from penstock.gateway.selection.fallback_targets import FallbackTargets
+from penstock.gateway.selection.model_routing import resolve
 from penstock.gateway.selection.request_hold import RequestHold
-from penstock.gateway.snapshots.snapshot import Service, Snapshot
+from penstock.gateway.selection.routing_target import BackendMissing, RoutingTarget
+from penstock.gateway.snapshots.snapshot import Snapshot
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.state.response_owners import ResponseOwner
-from penstock.gateway.stats.request_record import RequestRecord
-from penstock.gateway.tenants.authorization import ModelAccess, check_route, max_body_bytes
-from penstock.gateway.upstream.upstream import UpstreamRequest
+from penstock.gateway.tenants.authorization import check_route, max_body_bytes
 
 
 class ProxiedRequest:
@@ -67,11 +65,12 @@ class ProxiedRequest:
         self._telemetry.note_caller(self._caller)
         address = client_address(scope, state.settings.trusted_proxies)
         self._allocation = RequestAllocation(state.limits, address)
-        self._attempts = Attempts(
-            state, client, self._telemetry, self._allocation, self._caller.name
+        self._context = RequestContext(
+            state, api, scope, client, self._caller, self._telemetry, self._allocation
         )
-        self._quota = RequestQuota(state.quotas, self._caller.tenant)
-        self._record: RequestRecord | None = None
+        self._request: InferenceRequest | None = None  # until there is a response
+        self._first_byte_limit = asyncio.timeout(None)
+        self._at_target = TargetRequest(self._context, self._note_response)
 
     async def run(self, receive: Receive) -> None:
         """Read the request and respond to it.
@@ -93,102 +92,142 @@ class ProxiedRequest:
         # Latency objectives start here: how long the client takes to send its body does not count.
         arrived_s = self._telemetry.timeline.enter(RequestPhase.ROUTE)
         self._telemetry.line.num_request_bytes = len(body)
-        request = parse(body, self._api)
-        self._telemetry.line.is_stream = request.is_stream
+        self._request = parse(body, self._api)
+        self._telemetry.line.is_stream = self._request.is_stream
         del body
         timeout_s = self._settings.total_timeout_s
         scopes = self._state.cancel_scopes
         with CancellationScope(receive, timeout_s, scopes) as cancellation:
-            cancellation.enter_phase(RequestPhase.WAIT, timeout_s)
-            serving = self._serve(request, headers, arrived_s, cancellation)
-            del request  # frees the body once the response has begun
-            await serving
+            try:
+                await self._serve(headers, arrived_s, cancellation)
+            except EngineError as error:
+                cancellation.close()
+                response = error.response
+                await self._client.send(response.status, response.headers, response.first_chunk)
 
     async def _serve(
         self,
-        request: InferenceRequest,
         headers: Mapping[bytes, bytes],
         arrived_s: float,
         cancellation: CancellationScope,
     ) -> None:
-        target, owner = await self._resolve(request, headers)
-        service = target.service
-        if target.timeout_s is not None:
-            cancellation.limit_by_route(target.timeout_s)
-        self._telemetry.note_target(target)
-        self._client.service = service.key
-        request = await self._admit(request, target)
-        key = request.affinity_key(service.affinity)
-        record = self._record = self._state.stats.record(
-            service,
-            request,
-            arrived_s,
-            client=self._caller.name,
-            # Only compared sides tell tenants apart
-            tenant=(self._caller.name or None) if service.is_mixed else None,
-            key=key,
-            adapter=target.adapter,
-        )
-        hold = self._new_hold(request, headers)
-        holder = owner_of(self._caller, service.key)
-        if service.is_to_wake:
-            self._state.wake_calls.note()
-            self._allocation.assign(holder, hold.retry_after_s(service))
-        else:
-            self._allocation.assign(holder)
-        find_error = partial(
-            error_of_deletion, request=request.without_body(), headers=headers, access=self._access,
-            region=self._settings.region,
-        )  # fmt: skip
-        selector = (EndpointSelector if owner is None else partial(OwnerSelector, owner))(
-            self._state, service.key, record, cancellation, key=key, attributes=request.attributes,
-            tokens=request.tokens, error_of_deletion=find_error, adapter=target.adapter,
-            hold=hold, requester=requester_of(self._caller, is_flex=request.is_flex),
-        )  # fmt: skip
-        request = request.with_model(target.model)
-        outgoing = self._outgoing(request, service)
-        trying = self._attempts.run(request, outgoing, target, selector, cancellation, record)
-        del request, outgoing
-        with self._state.open_requests.hold(service.key):
-            await trying
-
-    async def _admit(self, request: InferenceRequest, target: RoutingTarget) -> InferenceRequest:
-        """Return the request as its tenant may send it. Raises RequestError."""
-        tenant = self._caller.tenant
-        if tenant is None:
-            return request
+        """Send the request to its target, then to fallbacks, until one responds. Raises RequestError."""
+        target: RoutingTarget | None = None
+        owner: ResponseOwner | None = None
+        error: RequestError | None = None
+        cancellation.enter_phase(RequestPhase.WAIT, self._settings.total_timeout_s)
         try:
-            return await admit(request, target, tenant, self._quota, self._state.stats)
-        finally:
-            self._client.rate_limits = self._quota.headers
+            target, owner = await self._resolve(self._pending, headers)
+            followed = target.followed
+        except BackendMissing as missing:
+            error, followed = missing, missing.followed
+        if self._pending.previous_response:  # no other service has it
+            followed = None
+        fallbacks = FallbackTargets(followed, self._context.access)
+        with contextlib.ExitStack() as budget:
+            while target is None or (
+                error := await self._try(target, owner, fallbacks, headers, arrived_s, cancellation)
+            ):
+                assert error is not None
+                target, owner = self._fall_back(error, fallbacks, budget), None
+                arrived_s = self._telemetry.timeline.enter(RequestPhase.ROUTE)
+                cancellation.enter_phase(RequestPhase.WAIT, self._settings.total_timeout_s)
 
-    def _new_hold(self, request: InferenceRequest, headers: Mapping[bytes, bytes]) -> RequestHold:
-        """The limits of the request's wait for an engine, if its service is at zero."""
-        return RequestHold(
-            self._state,
-            preferred_wait_s(headers.get(b"prefer", b"")),
-            self._client.send_comment if request.is_stream else None,
-        )
+    async def _try(
+        self,
+        target: RoutingTarget,
+        owner: ResponseOwner | None,
+        fallbacks: FallbackTargets,
+        headers: Mapping[bytes, bytes],
+        arrived_s: float,
+        cancellation: CancellationScope,
+    ) -> RequestError | None:
+        """Send the request to the engines of one target. Returns the error if none of them responds."""
+        snapshot, is_stream = self._state.snapshots.current, self._pending.is_stream
+        is_absence_final = fallbacks.find(snapshot, FallbackReason.ABSENCE) is None
+        hold = self._new_hold(headers, holds_long=is_absence_final)
+        limit_s = fallbacks.first_byte_limit_s(snapshot, target.service) if is_stream else None
+        try:
+            async with asyncio.timeout(limit_s) as self._first_byte_limit:
+                await self._at_target.run(
+                    target, owner, self._pending, hold, headers, arrived_s, cancellation
+                )
+        except RequestError as error:
+            return error
+        except TimeoutError:
+            if not self._first_byte_limit.expired():
+                raise
+            return self._at_target.note_late(cancellation)
+        return None
 
-    def _outgoing(self, request: InferenceRequest, service: Service) -> UpstreamRequest:
-        """Build the request that an engine of the service gets."""
-        headers = headers_for_engine(
-            self._scope,
-            self._telemetry.line.request_id,
-            service,
-            self._state.authenticator.proxies.headers,
-        )
-        path = path_with_query(self._scope)
-        return UpstreamRequest(self._api, path, headers, request.body, is_stream=request.is_stream)
+    def _fall_back(
+        self, error: RequestError, fallbacks: FallbackTargets, budget: contextlib.ExitStack
+    ) -> RoutingTarget:
+        """Return the next target of a request that failed. Raises the error if there is none.
+
+        budget: holds the retry of the request's service to its end.
+        """
+        reason = fallback_reason(error.reason, self._at_target.attempts.failures)
+        if reason is None or self._client.is_started or self._client.is_held:
+            raise error
+        snapshot = self._state.snapshots.current
+        while (backend := fallbacks.find(snapshot, reason)) is not None:
+            try:
+                target = fallbacks.take(snapshot, backend, self._pending)
+            except BackendMissing:
+                continue
+            if needs_retry_budget(reason) and not self._hold_retry(budget):
+                break
+            self._at_target.leave(error)
+            self._at_target = TargetRequest(self._context, self._note_response)
+            self._telemetry.note_fallback(target.model_route, backend, reason)
+            self._client.fallback = reason.label
+            return target
+        raise error
+
+    def _hold_retry(self, budget: contextlib.ExitStack) -> bool:
+        """Count the request as a retry of its service, if the retry budget has room for it."""
+        state, service = self._state, self._telemetry.line.service
+        # It is open at that service as long as it counts as its retry.
+        if not state.retry_budget.has_room(service, state.open_requests.count(service) + 1):
+            return False
+        budget.enter_context(state.open_requests.hold(service))
+        budget.enter_context(state.retry_budget.hold(service))
+        return True
+
+    def _note_response(self) -> None:
+        """Free the body, as the request goes to no other target."""
+        self._request = None
+        self._allocation.release_body()
+        if not self._first_byte_limit.expired():
+            self._first_byte_limit.reschedule(None)
+
+    @property
+    def _pending(self) -> InferenceRequest:
+        """The request as the client sent it. There is no response yet."""
+        assert self._request is not None
+        return self._request
+
+    def _new_hold(self, headers: Mapping[bytes, bytes], *, holds_long: bool) -> RequestHold:
+        """The limits of the request's wait for an engine, if its service is at zero.
+
+        holds_long: whether no fallback answers while there is no engine. Otherwise the client gets nothing
+        while it waits, which it does for the time until its first comment unless it prefers another one.
+        """
+        wait_s = preferred_wait_s(headers.get(b"prefer", b""))
+        if not holds_long:
+            wait_s = self._settings.hold_comment_interval_s if wait_s is None else wait_s
+            return RequestHold(self._state, wait_s)
+        is_stream = self._pending.is_stream
+        return RequestHold(self._state, wait_s, self._client.send_comment if is_stream else None)
 
     async def _resolve(
         self, request: InferenceRequest, headers: Mapping[bytes, bytes]
     ) -> tuple[RoutingTarget, ResponseOwner | None]:
         """Find the service, and the engine of it that has the response which the request continues."""
         snapshot = await first_snapshot(self._state)
-        find = partial(
-            resolve, snapshot, request, headers, self._access, region=self._settings.region
-        )
+        access, region = self._context.access, self._settings.region
+        find = partial(resolve, snapshot, request, headers, access, region=region)
         if not request.previous_response:
             return find(), None
         owner = self._state.response_owners.find(
@@ -196,20 +235,17 @@ class ProxiedRequest:
         )
         return find(owner=owner.service), owner
 
-    @property
-    def _access(self) -> ModelAccess:
-        return ModelAccess(self._caller.tenant, self._api.path)
-
     async def respond_to_cancellation(self, cancelled: RequestCancelled) -> None:
         """Count the cause of a cancellation, and send the client an error if it is still there."""
-        relay, record = self._attempts.relay, self._record
-        ending = _ending_of_cancellation(
+        attempts, record = self._at_target.attempts, self._at_target.record
+        relay = attempts.relay
+        ending = ending_of_cancellation(
             cancelled, is_blocked=relay is not None and relay.is_blocked
         )
         if record is not None and ending is not None:
             record.end.ending = ending
-            if self._attempts.endpoint is not None:
-                self._state.endpoints.charge(self._attempts.endpoint.pod, ending, self._state.now())
+            if attempts.endpoint is not None:
+                self._state.endpoints.charge(attempts.endpoint.pod, ending, self._state.now())
         if ending is Ending.CLIENT_LEFT:
             self.note_disconnect(cancelled.phase)
             return
@@ -229,8 +265,8 @@ class ProxiedRequest:
         """Give back the request's allocation, and send an error of the gateway's own."""
         self._allocation.release()
         self._telemetry.note_rejection(error)
-        if self._record is not None:
-            self._record.end.note_rejection(error)
+        if self._at_target.record is not None:
+            self._at_target.record.end.note_rejection(error)
         await self._client.send_error(error)
 
     def note_disconnect(self, phase: RequestPhase) -> None:
@@ -240,35 +276,12 @@ class ProxiedRequest:
     def close(self) -> None:
         """Free what the request holds, and report it. Call it once, at the very end."""
         try:
-            settle(self._quota, self._record, self._attempts)
-        finally:  # an error in the accounts must not keep a slot or a connection
-            self._attempts.close()
+            self._at_target.close()
+        finally:
             self._allocation.release()
-        relay = self._attempts.relay
+        relay = self._at_target.attempts.relay
         is_cut = relay is not None and bool(relay.cut_cause)
-        self._telemetry.close(self._client, self._record, is_cut=is_cut)
-
-
-def _ending_of_cancellation(cancelled: RequestCancelled, *, is_blocked: bool) -> Ending | None:
-    """How a cancelled request ends; None: as one that no engine answered.
-
-    is_blocked: whether its client does not read the response.
-    """
-    match cancelled.cause, cancelled.phase:
-        case CancelCause.CLIENT_LEFT, _:
-            return Ending.CLIENT_LEFT
-        case CancelCause.SHUTDOWN, _:
-            return Ending.SHUTDOWN
-        case _ if is_blocked:
-            return Ending.CLIENT_STALLED
-        case _, (RequestPhase.RECEIVE | RequestPhase.WAIT):
-            return None
-        case cause, phase:
-            return ending_of_timeout(
-                has_response=phase is not RequestPhase.FIRST_BYTE,
-                is_total=cancelled.is_total,
-                is_of_route=cause is CancelCause.ROUTE_TIMEOUT,
-            )
+        self._telemetry.close(self._client, self._at_target.record, is_cut=is_cut)
 
 
 async def first_snapshot(state: GatewayState) -> Snapshot:
@@ -277,17 +290,3 @@ async def first_snapshot(state: GatewayState) -> Snapshot:
         message = "no engine is known yet"
         raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")
     return state.snapshots.current
-
-
-def error_of_cancellation(cause: CancelCause) -> RequestError:
-    """The error for a client that waits for a response which was cancelled. It did not leave itself."""
-    status, message = CANCELLED_RESPONSES[cause]
-    retry_after_s = RETRY_AFTER_S if status == 503 else None
-    return RequestError(status, message, retry_after_s=retry_after_s, reason=cause.value)
-
-
-CANCELLED_RESPONSES = {
-    CancelCause.TIMEOUT: (504, "the engine did not answer in time"),
-    CancelCause.ROUTE_TIMEOUT: (504, "the time limit of the ModelRoute is over"),
-    CancelCause.SHUTDOWN: (503, "the gateway is stopping"),
-}

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.route import Backend, FallbackReason
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.http.headers import Scope
 from penstock.gateway.request_lifecycle.timeline import Interval, RequestPhase, Timeline
-from penstock.gateway.selection.model_routing import RoutingTarget
+from penstock.gateway.selection.routing_target import RoutingTarget
 from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.stats.request_record import RequestRecord
 from penstock.gateway.telemetry.access_log import AccessLine
@@ -63,7 +64,18 @@ class RequestTelemetry:
             line.adapter = target.adapter.engine_name
             self._metrics.adapters.count_request(target.adapter)
         if target.model_route:
-            self._metrics.model_route_requests.labels(target.model_route, service).inc()
+            self._metrics.routes.requests.labels(target.model_route, service).inc()
+
+    def note_fallback(self, route: str, backend: Backend, reason: FallbackReason) -> None:
+        """Count that the request goes to a fallback, and forget the engine that was tried before.
+
+        route: "namespace/name" of the ModelRoute.
+        """
+        line = self.line
+        target = f"{backend.kind}/{backend.name}"
+        self._metrics.routes.fallbacks.labels(route, target, reason.label).inc()
+        line.fallback = reason.label
+        line.adapter = line.revision = line.pod = ""
 
     def note_endpoint(self, endpoint: Endpoint, last_failure: Ending | None) -> None:
         """Record that an endpoint is tried, as a retry if there was a failure before."""
@@ -108,11 +120,7 @@ class RequestTelemetry:
         """
         line, intervals = self.line, self.timeline.intervals(self._state.now())
         if record is not None:
-            outcome = record.close(
-                self._serving_sides() if record.end.last_failure else (),
-                allows_retries=self._state.settings.allows_retries,
-            )
-            self._metrics.observe_outcome(line.service, line.revision, outcome, line.trace_id)
+            self.close_record(record)
         self._metrics.observe_times(line.service, intervals, line.trace_id)
         code = str(client.status)
         self._metrics.responses.labels(line.service, line.revision, line.route, code).inc()
@@ -121,6 +129,15 @@ class RequestTelemetry:
         elif not line.reason and record is not None and record.has_error:
             line.reason = "the engine sent an error event"
         self._export(client, record, intervals)
+
+    def close_record(self, record: RequestRecord) -> None:
+        """Count the outcome of the request for the service that it was routed to last."""
+        line = self.line
+        outcome = record.close(
+            self._serving_sides() if record.end.last_failure else (),
+            allows_retries=self._state.settings.allows_retries,
+        )
+        self._metrics.observe_outcome(line.service, line.revision, outcome, line.trace_id)
 
     def _serving_sides(self) -> set[Side]:
         """The sides of the request's service that have engines and traffic."""

@@ -10,11 +10,8 @@ from penstock.gateway.http.client import ClientResponse, checked_headers, read_b
 from penstock.gateway.http.headers import Scope, client_address, headers_for_engine, path_with_query
 from penstock.gateway.limits.request_allocation import RequestAllocation
 from penstock.gateway.proxy.authentication import caller_of
-from penstock.gateway.proxy.proxied_request import (
-    CANCELLED_RESPONSES,
-    error_of_cancellation,
-    first_snapshot,
-)
+from penstock.gateway.proxy.cancelled_request import CANCELLED_RESPONSES, error_of_cancellation
+from penstock.gateway.proxy.proxied_request import first_snapshot
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
 from penstock.gateway.request_lifecycle.cancellation import (
     CancelCause,

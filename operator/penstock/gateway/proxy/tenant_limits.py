@@ -8,7 +8,7 @@ from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.proxy.attempts import Attempts
 from penstock.gateway.quotas.request_bounds import bound_request
 from penstock.gateway.quotas.request_quota import RequestQuota
-from penstock.gateway.selection.model_routing import RoutingTarget
+from penstock.gateway.selection.routing_target import RoutingTarget
 from penstock.gateway.stats.registry import StatsRegistry
 from penstock.gateway.stats.request_record import RequestRecord
 

@@ -2,17 +2,24 @@
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import nsmallest
 
 from penstock.core.routing.charge import Ending
-from penstock.core.routing.route import ADAPTER, Backend, Mirror, RouteRule, first_match
+from penstock.core.routing.route import ADAPTER, Backend, RouteRule, first_match
 from penstock.core.routing.route_match import RoutedRequest
-from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.core.tenants.tenant import Tenant
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.http.headers import header_text
+from penstock.gateway.selection.routing_target import (
+    BackendMissing,
+    FollowedRule,
+    RoutingTarget,
+    adapter_target,
+    backend_target,
+    service_target,
+)
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import (
     MAX_LISTED_NAMES,
@@ -28,29 +35,6 @@ from penstock.gateway.tenants.authorization import ModelAccess
 MAX_NAMES = 5
 # `Retry-After` where a new request would find its service at once. SDKs ignore a 0.
 MOVED_RETRY_AFTER_S = 1
-
-
-@dataclass(frozen=True, slots=True)
-class RoutingTarget:
-    """The service that answers a request, and where copies of the request go.
-
-    mirrors: those of the ModelRoute that apply to this request. rollout_mirror: that of the service's
-    rollout; None: it does not copy this request. timeout_s: of the whole request; None: the gateway's.
-    model_route: "namespace/name" of the ModelRoute that led here; empty without one. adapter: the one
-    that the service answers with; None: the base model.
-    """
-
-    service: Service
-    mirrors: tuple[Mirror, ...] = ()
-    rollout_mirror: RolloutMirror | None = None
-    timeout_s: float | None = None
-    model_route: str = ""
-    adapter: Adapter | None = None
-
-    @property
-    def model(self) -> str:
-        """Name of the model in engines."""
-        return self.service.served_name if self.adapter is None else self.adapter.engine_name
 
 
 def resolve(
@@ -70,9 +54,9 @@ def resolve(
     """
     match claim_of(snapshot, request.model, access):
         case Service() as service:
-            target = RoutingTarget(service, rollout_mirror=_sample_rollout_mirror(service))
+            target = service_target(service)
         case Adapter() as adapter:
-            target = _adapter_target(snapshot, adapter, request)
+            target = adapter_target(snapshot, adapter, request)
         case Route() as route:
             texts = {name.decode("latin-1"): header_text(value) for name, value in headers.items()}
             routed = _routed_request(request, texts, access.tenant, region)
@@ -165,28 +149,6 @@ def _other_names(snapshot: Snapshot, name: str, access: ModelAccess) -> str:
     return f": there are {', '.join(listed)}{more}" if listed else ""
 
 
-def _adapter_target(
-    snapshot: Snapshot, adapter: Adapter, request: InferenceRequest
-) -> RoutingTarget:
-    """The service of an adapter, with the adapter's version for the request. Raises RequestError."""
-    service = _base_service(snapshot, adapter)
-    key = request.affinity_key(service.affinity)
-    version = adapter.choose(random.random(), key)  # noqa: S311 - spreads load
-    return RoutingTarget(service, adapter=version)
-
-
-def _base_service(snapshot: Snapshot, adapter: Adapter) -> Service:
-    """The service whose engines serve the adapter. Raises RequestError."""
-    service = snapshot.get(adapter.service)
-    if service is None:
-        message = (
-            f"the LoraAdapter {adapter.key} is of the InferenceService {adapter.service}, which does not "
-            "exist: create it"
-        )
-        raise RequestError(503, message, code="service_missing", retry_after_s=RETRY_AFTER_S)
-    return service
-
-
 def _apply_route(
     snapshot: Snapshot,
     route: Route,
@@ -210,19 +172,13 @@ def _apply_route(
     if backend is None:
         backend = rule.backend(random.random(), key)  # noqa: S311 - spreads load
     mirrors = tuple(each for each in rule.mirrors if each.is_sampled(random.random()))  # noqa: S311 - samples
-    name = f"{route.namespace}/{backend.name}"
-    if backend.kind == ADAPTER:
-        adapter = snapshot.get_adapter(name)
-        if adapter is None:
-            raise _broken(route, backend)
-        target = _adapter_target(snapshot, adapter, request)
-        return replace(target, mirrors=mirrors, timeout_s=rule.timeout_s, model_route=route.key)
-    service = snapshot.get_backend(name)
-    if service is None:
-        raise _broken(route, backend)
-    return RoutingTarget(
-        service, mirrors, _sample_rollout_mirror(service), rule.timeout_s, route.key
-    )
+    followed = FollowedRule(route, rule, backend)
+    try:
+        target = backend_target(snapshot, followed, request)
+    except BackendMissing as error:
+        error.followed = followed
+        raise
+    return replace(target, mirrors=mirrors)
 
 
 def _routed_request(
@@ -252,22 +208,6 @@ def _backend_of(snapshot: Snapshot, route: Route, rule: RouteRule, owner: str) -
         if owner == (name if adapter is None else adapter.service):
             return backend
     return None
-
-
-def _broken(route: Route, backend: Backend) -> RequestError:
-    """The error of a request for a backend that does not exist."""
-    message = (
-        f"the ModelRoute {route.key} sends this request to the {backend.kind} {backend.name}, which "
-        f"the namespace {route.namespace} does not have: create it, or change the route's backendRefs"
-    )
-    return RequestError(503, message, code="route_broken", retry_after_s=RETRY_AFTER_S)
-
-
-def _sample_rollout_mirror(service: Service) -> RolloutMirror | None:
-    """Draw whether the service's rollout copies one request. Returns its mirror, or None."""
-    mirror = service.mirror
-    is_copied = mirror is not None and 100 * random.random() < mirror.percent  # noqa: S311 - samples
-    return mirror if is_copied else None
 
 
 def _affinity_key(

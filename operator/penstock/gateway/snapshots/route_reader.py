@@ -6,7 +6,16 @@ from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.name_claims import route_claim
 from penstock.core.routing.affinity import affinity_of
 from penstock.core.routing.header_pattern import HeaderPattern, check_expressions
-from penstock.core.routing.route import ADAPTER, SERVICE, BackendKind, Mirror, RouteRule
+from penstock.core.routing.route import (
+    ADAPTER,
+    SERVICE,
+    Backend,
+    BackendKind,
+    Fallback,
+    FallbackReason,
+    Mirror,
+    RouteRule,
+)
 from penstock.core.routing.route_match import Match, TokenRange
 from penstock.gateway.snapshots.snapshot import Route
 
@@ -28,7 +37,7 @@ def read_route(body: Object) -> Route:
 
 def _rule(rule: Object) -> RouteRule:
     affinity = rule.get("sessionAffinity", {})
-    header, timeout = affinity.get("header"), rule.get("timeouts", {}).get("request")
+    header, timeouts = affinity.get("header"), rule.get("timeouts", {})
     return RouteRule(
         matches=tuple(map(_match, rule.get("matches", []))),
         backends=_weights_of(rule, SERVICE),
@@ -39,7 +48,9 @@ def _rule(rule: Object) -> RouteRule:
             Mirror(each["backendRef"]["name"], each.get("revision"), each.get("percent", 100))
             for each in rule.get("mirrors", [])
         ),
-        timeout_s=parse_duration_s(timeout) if timeout else None,
+        timeout_s=_seconds(timeouts.get("request")),
+        first_token_s=_seconds(timeouts.get("firstToken")),
+        fallbacks=tuple(map(_fallback, rule.get("fallbacks", []))),
     )
 
 
@@ -50,6 +61,15 @@ def _weights_of(rule: Object, kind: BackendKind) -> tuple[tuple[str, int], ...]:
         for ref in rule["backendRefs"]
         if ref.get("kind", SERVICE) == kind
     )
+
+
+def _fallback(fallback: Object) -> Fallback:
+    backend = Backend(fallback["name"], fallback.get("kind", SERVICE))
+    return Fallback(backend, frozenset(map(FallbackReason, fallback.get("on") or FallbackReason)))
+
+
+def _seconds(duration: str | None) -> float | None:
+    return parse_duration_s(duration) if duration else None
 
 
 def _match(match: Object) -> Match:

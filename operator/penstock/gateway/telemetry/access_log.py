@@ -23,6 +23,7 @@ class AccessLine:
     # service, model_route: "namespace/name"
     service: str = ""
     model_route: str = ""
+    fallback: str = ""  # why a fallback answered, such as overload; empty: none did
     adapter: str = ""  # its version's name in engines; empty: the request is for the base model
     revision: str = ""
     pod: str = ""  # the engine pod that was tried last
@@ -58,6 +59,7 @@ class AccessLine:
                 key=self.key or None,
                 service=self.service or None,
                 model_route=self.model_route or None,
+                fallback=self.fallback or None,
                 adapter=self.adapter or None,
                 revision=self.revision or None,
                 pod=self.pod or None,

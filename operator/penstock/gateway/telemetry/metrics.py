@@ -6,6 +6,7 @@ from penstock.clients.metrics.process import ProcessMetrics
 from penstock.gateway.request_lifecycle.timeline import Interval, seconds_by_phase
 from penstock.gateway.stats.request_ending import RequestOutcome
 from penstock.gateway.telemetry.adapter_metrics import AdapterMetrics
+from penstock.gateway.telemetry.route_metrics import RouteMetrics
 from penstock.gateway.telemetry.tenant_metrics import TenantMetrics
 from penstock.observability.metrics import gateway as specs
 from penstock.observability.metrics.gateway_tenants import TENANT
@@ -30,7 +31,6 @@ class Metrics(ProcessMetrics):
         made = self.metric_set
         self.requests = made.counter(specs.REQUESTS)
         self.responses = made.counter(specs.RESPONSES)
-        self.model_route_requests = made.counter(specs.MODEL_ROUTE_REQUESTS)
         self.rejections = made.counter(specs.REJECTIONS)
         self.open = made.gauge(specs.OPEN)
         self.in_flight = made.gauge(specs.IN_FLIGHT)
@@ -55,6 +55,7 @@ class Metrics(ProcessMetrics):
         self.draining = made.gauge(specs.DRAINING)
         self.adapters = AdapterMetrics(made)
         self.tenants = TenantMetrics(made)
+        self.routes = RouteMetrics(made)
         self._phase_s = made.histogram(specs.PHASE_S)
         self._request_s = made.histogram(specs.REQUEST_S)
         self._tpot_s = made.histogram(specs.TPOT_S)
@@ -110,6 +111,7 @@ class Metrics(ProcessMetrics):
         revisions: by the service "namespace/name". adapters: each with its service.
         """
         self.adapters.release_others(adapters)
+        self.metric_set.remove_others(specs.MODEL_ROUTE.name, model_routes)
 
         def is_stale(labels: Mapping[str, str]) -> bool:
             # An empty service counts requests that named no known model, an empty revision those that
@@ -120,8 +122,6 @@ class Metrics(ProcessMetrics):
             if service not in revisions or (revision and revision not in revisions[service]):
                 return True
             adapter = labels.get("adapter", specs.OTHER_ADAPTERS)
-            if adapter != specs.OTHER_ADAPTERS and (service, adapter) not in adapters:
-                return True
-            return "model_route" in labels and labels["model_route"] not in model_routes
+            return bool(adapter != specs.OTHER_ADAPTERS and (service, adapter) not in adapters)
 
         self.metric_set.remove_stale(is_stale)

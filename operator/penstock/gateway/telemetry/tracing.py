@@ -147,6 +147,7 @@ class RequestTrace:
             "penstock.key": line.key or None,
             "penstock.service": line.service or None,
             "penstock.model_route": line.model_route or None,
+            "penstock.fallback": line.fallback or None,
             "penstock.adapter": line.adapter or None,
             "penstock.revision": line.revision or None,
             "penstock.reason": line.reason or None,

@@ -2,6 +2,7 @@
 
 from penstock.core.routing.apis import APIS, BATCH_ROUTES, STORED_RESPONSE_ROUTES
 from penstock.core.routing.charge import CHARGES, Ending
+from penstock.core.routing.route import FallbackReason
 from penstock.observability.metrics.gateway_tenants import TENANT, TENANT_METRICS
 from penstock.observability.metrics.specs import (
     CREDENTIAL,
@@ -46,10 +47,9 @@ REJECTION = Label(
     (
         "adapter_load_failed", "batch_server", "concurrency", "connections", "context_length_exceeded",
         "credentials_differ", "credentials_expired", "credentials_invalid", "credentials_missing",
-        "displaced",
-        "engines_failed", "insufficient_quota", "internal", "invalid_request", "issuer_unavailable", "memory",
-        "model_moved", "model_not_found", "no_endpoint", "no_route", "not_synced", "overloaded", "queue_full",
-        "rate_limit_exceeded", "request_above_limit",
+        "displaced", "engines_failed", "insufficient_quota", "internal", "invalid_request",
+        "issuer_unavailable", "late_first_token", "memory", "model_moved", "model_not_found", "no_endpoint",
+        "no_route", "not_synced", "overloaded", "queue_full", "rate_limit_exceeded", "request_above_limit",
         "response_not_found", "route_broken", "route_not_allowed", "route_timeout", "scaled_to_zero",
         "service_missing", "shutdown", "stalled", "tenant_queue_full", "tenant_suspended", "timeout",
         "token_review_failed", "too_large", "too_many_invalid_tokens",
@@ -64,6 +64,10 @@ MIRRORED = Label("outcome", ("ok", "error", "dropped"))
 ENDPOINT_STATE = Label("state", ("available", "ejected", "unready"))
 TOKENS = Label("kind", ("prompt", "output"))
 MODEL_ROUTE = Label("model_route", "`namespace/name` of the ModelRoutes that exist")
+FALLBACK_TARGET = Label(
+    "target", "kind and name of the fallback, such as `InferenceService/chat-small`"
+)
+FALLBACK_REASON = Label("reason", tuple(each.label for each in FallbackReason))
 # Adapters with series of their own in one gateway. Services share them (`gateway/limits/shared_limit.py`).
 # There may be thousands.
 MAX_ADAPTERS = 512
@@ -90,6 +94,13 @@ MODEL_ROUTE_REQUESTS = counter(
     "Requests that a ModelRoute sent to a service.",
     MODEL_ROUTE,
     SERVICE,
+)
+FALLBACKS = counter(
+    "penstock_gateway_fallbacks_total",
+    "Requests that went to a fallback of a ModelRoute, by the reason.",
+    MODEL_ROUTE,
+    FALLBACK_TARGET,
+    FALLBACK_REASON,
 )
 REJECTIONS = service_counter(
     "penstock_gateway_rejections_total",
@@ -265,8 +276,8 @@ DRAINING = gauge(
 )
 
 METRICS: tuple[MetricSpec, ...] = (
-    BUILD_INFO, REQUESTS, RESPONSES, MODEL_ROUTE_REQUESTS, REJECTIONS, TENANT_REJECTIONS, *TENANT_METRICS,
-    OPEN, RETRIES, STREAMS_CUT,
+    BUILD_INFO, REQUESTS, RESPONSES, MODEL_ROUTE_REQUESTS, FALLBACKS, REJECTIONS, TENANT_REJECTIONS, 
+    *TENANT_METRICS, OPEN, RETRIES, STREAMS_CUT,
     DISCONNECTS, TOKENS_TOTAL, OBJECTIVE_REQUESTS, OBJECTIVE_MISSES, IN_FLIGHT, WAITING, WAIT_S,
     FIRST_BYTE_S, PHASE_S, REQUEST_S, TPOT_S, ADAPTER_REQUESTS, ADAPTER_MISSES, ADAPTER_LOADS,
     ADAPTER_LOAD_FAILURES, ADAPTER_WAITING, ADAPTER_LOAD_S, MIRRORED_REQUESTS, MIRRORED_FIRST_BYTE_S,
