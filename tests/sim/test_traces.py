@@ -41,6 +41,15 @@ def test_mooncake_has_prefixes_and_milliseconds() -> None:
     assert list(mooncake.rows([line])) == [Row(2.5, 700, 9, (3, 8))]
 
 
+def test_mooncakes_conversations_have_their_second_block_in_common() -> None:
+    assert [mooncake.session_of(blocks) for blocks in ((0, 8, 9), (0, 8, 7), (0,), ())] == [
+        "8",
+        "8",
+        "",
+        "",
+    ]
+
+
 @pytest.fixture
 def servegen_folder(tmp_path: Path) -> Path:
     """Folder with two clients, the second without lengths."""

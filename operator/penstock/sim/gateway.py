@@ -9,7 +9,7 @@ from penstock.core.admission.decision import Reject
 from penstock.core.admission.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.admission.prefill_throughput import PrefillThroughput
 from penstock.core.routing.pick import Side
-from penstock.core.routing.weights import choose_by_weight
+from penstock.core.routing.weights import choose_by_key, choose_by_weight
 from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import GatewayReading, attended_tokens
 from penstock.sim.clock import Clock
@@ -51,10 +51,12 @@ class Gateway:
         finished: Callable[[Request], None] = lambda request: None,
         tpot_s: float | None = None,
         picker: Picker | None = None,
+        keeps_side: bool = False,
     ) -> None:
         """finished: called once per request, whatever its outcome. tpot_s: objective sent to engines.
 
-        picker: picks the engine of a request; None: Penstock's own.
+        picker: picks the engine of a request; None: Penstock's own. keeps_side: whether the requests of a
+        conversation go to one side.
         """
         self.requests: list[Request] = []
         self._finished = finished
@@ -63,6 +65,7 @@ class Gateway:
         self._spec = spec
         self._engine_tpot_s = tpot_s
         self._picker = picker or Penstock()
+        self._keeps_side = keeps_side
         self._scrapes = False
         self._queues = {STABLE: _Queue(spec)}
         self.weights: Mapping[Side, int] = {STABLE: 100}
@@ -182,12 +185,14 @@ class Gateway:
     def _queued(self) -> list[Request]:
         return [request for queue in self._queues.values() for request in queue.queued.values()]
 
-    def _draw_queue(self) -> _Queue:
-        """Draw a side by weight. A side without engines gets no requests while another has some."""
+    def _draw_queue(self, request: Request) -> _Queue:
+        """Draw a side by weight or conversation: one without engines gets nothing while another has some."""
         sides = [(s, w) for s, w in self.weights.items() if self._queues[s].loads]
         sides = sides or list(self.weights.items())
         if len(sides) == 1:
             return self._queues[sides[0][0]]
+        if self._keeps_side and (key := request.attributes.conversation_key) is not None:
+            return self._queues[choose_by_key(sides, key)]
         return self._queues[choose_by_weight(sides, self._random.random())[0]]
 
     def _empty(self, queue: _Queue) -> None:
@@ -197,7 +202,7 @@ class Gateway:
             self._enqueue(request)
 
     def _enqueue(self, request: Request) -> None:
-        queue = self._draw_queue()
+        queue = self._draw_queue(request)
         prefill_tokens = request.prompt_tokens * self._uncached_share
         waiting = Waiting(
             request.request_id,

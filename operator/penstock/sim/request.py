@@ -12,16 +12,19 @@ Outcome = Literal["open", "ended", "shed", "failed"]
 class Request:
     """A simulated request. Times are on the simulated clock; None until they are known.
 
-    prefix: ids of the shared blocks at the start of its prompt; equal ids mean equal tokens. user: index of
-    the closed-loop client. adapter: its name in engines; "" for the model itself. ahead: requests without a
-    first token at its engine when it was sent. beside: open requests at its engine, the mean of when it was
-    sent and when it ended. requester: whom it counts for in admission. session: key of its conversation; "":
-    its first shared block. predicted_s: time from sent_s to its first token, as the routing predicted it.
+    prefix: ids of the shared blocks at the start of its prompt; equal ids mean equal tokens. answer: ids of
+    the blocks behind them, if a later prompt holds the answer. session: key of its conversation; "": its
+    first shared block. turn: its number in the conversation, from 0. user: index of the closed-loop client.
+    adapter: its name in engines; "" for the model itself. requester: whom it counts for in admission. ahead:
+    requests without a first token at its engine when it was sent. beside: open requests at its engine, the
+    mean of when it was sent and when it ended. predicted_s: time from sent_s to its first token, as the
+    routing predicted it.
     """
 
     __slots__ = (
         "adapter",
         "ahead",
+        "answer",
         "arrival_s",
         "beside",
         "cached_tokens",
@@ -38,6 +41,7 @@ class Request:
         "requester",
         "sent_s",
         "session",
+        "turn",
         "user",
     )
 
@@ -52,6 +56,8 @@ class Request:
         adapter: str = "",
         requester: Requester = ANYBODY,
         session: str = "",
+        turn: int = 0,
+        answer: tuple[int, ...] | None = None,
     ) -> None:
         self.request_id = request_id
         self.arrival_s = arrival_s
@@ -62,6 +68,8 @@ class Request:
         self.adapter = adapter
         self.requester = requester
         self.session = session
+        self.turn = turn
+        self.answer = answer
         self.outcome: Outcome = "open"
         self.pod = ""
         self.num_tries = 0

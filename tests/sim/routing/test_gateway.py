@@ -7,13 +7,13 @@ import pytest
 
 from penstock.core.admission.admission_spec import AdmissionSpec
 from penstock.core.admission.engine_load import Waiting
+from penstock.sim.block_hashes import block_hashes
 from penstock.sim.clock import Clock
 from penstock.sim.engine.engine import Engine
 from penstock.sim.gateway import Gateway
 from penstock.sim.profile import profile
 from penstock.sim.request import Request
 from penstock.sim.routing.picker import Picker
-from penstock.sim.routing.residency import block_hashes
 from penstock.sim.routing.view import EngineView, QueueMetrics
 
 BLOCK_TOKENS = 64

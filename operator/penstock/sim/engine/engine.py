@@ -93,6 +93,8 @@ class Engine:
         )
         if self.scheduler.add(job.sequence) is not None:
             return False
+        if request.answer is not None and self._prefix_block_tokens:
+            self.scheduler.blocks[request.request_id] = request.prefix + request.answer
         self._jobs[request.request_id] = self._pending[request.request_id] = job
         if not self._is_running:
             self._start()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 
+from penstock.sim.block_hashes import block_hashes
 from penstock.sim.request import Request, prompt_of
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.sequence import Sequence
@@ -31,6 +32,9 @@ class Job:
         sequence = Sequence(
             request.request_id, prompt, sampling(max_tokens), NO_TOKEN_IDS, now, tpot_s=tpot_s
         )
+        if prefix_block_tokens:
+            # The same hashes as the scheduler would compute, which other engines and rules need too
+            sequence.block_hashes = block_hashes(request, prefix_block_tokens)
         return cls(request, sequence)
 
 

@@ -8,6 +8,7 @@ needs its next block. Tokens are added to a sequence only when it leaves the gro
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Sequence as Many
 from functools import cache
 
 from penstock.sim.engine.block_counter import BlockCounter
@@ -38,6 +39,19 @@ class EverySequence(dict[str, SequenceOutput]):
 every_sequence = cache(EverySequence)
 
 
+class Answers(dict[str, SequenceOutput]):
+    """Sampler output like `EverySequence`, with the tokens of the answers that a later prompt holds."""
+
+    def __init__(self, scheduler: "LeapScheduler", tokens: int) -> None:
+        self._scheduler = scheduler
+        self._tokens = tokens
+
+    def get(self, request_id: str, default: object = None) -> SequenceOutput:
+        if request_id not in self._scheduler.blocks:
+            return every_sequence(self._tokens).get(request_id)
+        return SequenceOutput(tuple(self._scheduler.next_tokens(request_id, self._tokens)))
+
+
 class Member:
     """A sequence of the group. joined: iteration after which it joined. last: that of its last token."""
 
@@ -53,7 +67,8 @@ class Member:
 class LeapScheduler(Scheduler):
     """Scheduler of a simulated engine. Iterations are counted by the engine.
 
-    preempted: request ids that the last leap preempted at its start.
+    preempted: request ids that the last leap preempted at its start. blocks: ids of all blocks of a sequence,
+    by request id, where a later prompt holds its answer; other answers are token 0.
     """
 
     def __init__(self, config: SchedulerConfig, prefill_budget: PrefillBudget) -> None:
@@ -61,6 +76,7 @@ class LeapScheduler(Scheduler):
         if not config.prefix_caching:
             self._cache.pool = BlockCounter(config.num_blocks, config.block_size)
         self.preempted: list[str] = []
+        self.blocks: dict[str, Many[int]] = {}
         self._group: dict[str, Member] = {}
         self._prefills: dict[str, Sequence] = {}  # running sequences with an unfinished prompt
         self._growing: dict[int, list[Member]] = {}  # by the iteration that needs one more block
@@ -75,6 +91,16 @@ class LeapScheduler(Scheduler):
     def num_waiting(self) -> int:
         """Number of sequences that it has not admitted, or has preempted."""
         return len(self._state.waiting.sequences)
+
+    def next_tokens(self, request_id: str, count: int) -> list[int]:
+        """Next tokens of a sequence's answer; behind its end they are 0."""
+        blocks = self.blocks.get(request_id)
+        if blocks is None:
+            return [0] * count
+        first, size = self._state.sequences[request_id].num_tokens, self.config.block_size
+        places = range(first, min(first + count, len(blocks) * size))
+        tokens = [blocks[place // size] + 1 for place in places]
+        return tokens + [0] * (count - len(tokens))
 
     def max_iterations(self, pending: Iterable[Sequence], num_decoding: int) -> int:
         """Number of iterations of the next leap, of which the first computes all pending prompts."""
@@ -125,9 +151,15 @@ class LeapScheduler(Scheduler):
         for member in sorted(members, key=_order):
             self._leave(member, done)
             self._state.remove(member.sequence)
-        if step is None:
-            return
-        self.complete(step, every_sequence(done - self._done), now)
+        if step is not None:
+            self._complete_step(step, done, now)
+        for request_id in ended:
+            self.blocks.pop(request_id, None)
+
+    def _complete_step(self, step: Step, done: int, now: float) -> None:
+        """Add the tokens of the prompts' sequences, and move those with a first token to the group."""
+        tokens = done - self._done
+        self.complete(step, Answers(self, tokens) if self.blocks else every_sequence(tokens), now)
         for scheduled in step.sequences:
             sequence = self._state.sequences.get(scheduled.request_id)
             if sequence is not None and not scheduled.is_sampled:
@@ -179,7 +211,8 @@ class LeapScheduler(Scheduler):
         sequence = member.sequence
         del self._group[sequence.request_id]
         member.has_left = True
-        sequence.tokens += [0] * (min(done, member.last) - member.joined)
+        count = min(done, member.last) - member.joined
+        sequence.tokens += self.next_tokens(sequence.request_id, count)
         self._state.advance(sequence, sequence.num_tokens - 1)
 
     def _expect_growth(self, member: Member, iteration: int) -> None:

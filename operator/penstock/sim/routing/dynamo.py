@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from penstock.core.admission.engine_load import Waiting
+from penstock.sim.block_hashes import block_hashes
 from penstock.sim.request import Request
 from penstock.sim.routing.least_loaded import lowest
 from penstock.sim.routing.picker import Picker
-from penstock.sim.routing.residency import block_hashes
 from penstock.sim.routing.view import EngineView
 
 # overlap_score_credit and prefill_load_scale. router_temperature is 0: the lowest cost wins.

@@ -22,3 +22,8 @@ def rows(lines: Iterable[str]) -> Iterator[Row]:
             max(1, record["output_length"]),
             tuple(record["hash_ids"]),
         )
+
+
+def session_of(blocks: tuple[int, ...]) -> str:
+    """Key of the conversation: its second block, as all requests of the trace have the same first one."""
+    return str(blocks[1]) if len(blocks) > 1 else ""

@@ -29,7 +29,14 @@ def requests_of(trace: Trace, duration_s: float, random: Random) -> tuple[list[R
         ]
     chosen.sort(key=lambda pair: pair[0])
     requests = [
-        Request(f"r{i}", at_s, row.prompt_tokens, row.output_tokens, row.prefix)
+        Request(
+            f"r{i}",
+            at_s,
+            row.prompt_tokens,
+            row.output_tokens,
+            row.prefix,
+            session=mooncake.session_of(row.prefix),
+        )
         for i, (at_s, row) in enumerate(chosen)
     ]
     return requests, mooncake.BLOCK_TOKENS if trace.format == "mooncake" else 0
