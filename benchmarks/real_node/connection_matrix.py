@@ -151,12 +151,12 @@ def _try_from_host(listeners: Sequence[Listener]) -> list[Attempt]:
 
 
 def _listens(pod: Object, destination: str) -> bool:
-    """Whether a pod listens at the destination's port. Engines of services have no other port."""
+    """Whether a pod listens at the destination's port. Engines of the services have only that of the API."""
     is_probe = any(each["name"] == "probe" for each in pod["spec"]["containers"])
     if DESTINATIONS[destination].place == "tenant":
         labels: Mapping[str, str] = pod["metadata"]["labels"]
         return labels.get(LABEL) == "host"
-    return is_probe or destination != "engine-other-port"
+    return is_probe or not destination.startswith("engine-")
 
 
 def _pods(lab: Lab, namespace: str, labels: Mapping[str, str]) -> list[Object]:

@@ -89,7 +89,7 @@ def remove(lab: Lab, places: Mapping[Place, str]) -> None:
 
 def _pods(places: Mapping[Place, str], nodes: list[str]) -> list[Object]:
     engine, host = DESTINATIONS["engine"], DESTINATIONS["https"]
-    engine_ports = [DESTINATIONS[name].port for name in ("engine", "engine-other-port")]
+    engine_ports = [each.port for each in DESTINATIONS.values() if each.labels == engine.labels]
     host_ports = [DESTINATIONS[name].port for name in ("https", "engine-port", "other-port")]
     made = []
     for index, node in enumerate(nodes):

@@ -17,7 +17,7 @@ from penstock.chart.connections.variants import VARIANTS, Site
 from penstock.chart.names import OPERATOR
 from penstock.chart.rendering.install import install_manifests
 from penstock.chart.values.values import merged
-from penstock.controller.services.engine_policies import engine_peers
+from penstock.controller.services.engine_policies import engine_peers, gateway_peer
 from penstock.core.manifests.network import engines_policy
 
 SITE = Site(
@@ -48,7 +48,8 @@ def policies(values: Any) -> list[Any]:
     flags = [arg for arg in container["args"] if arg.startswith("--engines-from=")]
     for flag in flags:
         peers = engine_peers(SITE.namespaces["installation"], json.loads(flag.split("=", 1)[1]))
-        found.append(engines_policy(SITE.namespaces["services"], peers))
+        gateways = [gateway_peer(SITE.namespaces["installation"])]
+        found.append(engines_policy(SITE.namespaces["services"], peers, gateways))
     return found
 
 

@@ -12,7 +12,6 @@ from penstock.core.adapters.adapter import AdapterVersion
 
 LONG = {"max_tokens": 60, "ignore_eos": True}
 TOOL = {"type": "function", "function": {"name": "now"}}
-KV_EVENTS = json.dumps({"enable_kv_cache_events": True, "endpoint": "tcp://*:0"})
 MAX_TOKENS = 60  # spec.engine.generation.defaults.maxTokens
 CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 

@@ -24,7 +24,12 @@ from penstock.api.conversion.convert import to_core
 from penstock.api.inferenceservice.kind import KIND
 from penstock.core.manifests.engine_pod import preflight_pod, serve_pod
 from penstock.core.observed.refusal_message import refusal_message
-from penstock.core.spec.service import API_VERSION, ENGINE_PORT
+from penstock.core.spec.service import (
+    API_VERSION,
+    ENGINE_PORT,
+    EVENTS_PORT,
+    EVENTS_REPLAY_PORT,
+)
 from penstock_engine.cli import main
 
 START_TIMEOUT_S = 120
@@ -70,6 +75,8 @@ def _container(pod: dict[str, Any], config_maps: Mapping[str, Path], port: int) 
             folders[mount["mountPath"]] = str(config_maps[source["configMap"]["name"]])
     args = [arg.replace("$(POD_IP)", "127.0.0.1") for arg in container["args"]]
     args = [f"--port={port}" if arg == f"--port={ENGINE_PORT}" else arg for arg in args]
+    for fixed in (EVENTS_PORT, EVENTS_REPLAY_PORT):
+        args = [arg.replace(f"tcp://*:{fixed}", f"tcp://*:{unused_port()}") for arg in args]
     for mounted, folder in folders.items():
         args = [arg.replace(mounted, folder) for arg in args]
     variables = {each["name"]: each["value"] for each in container["env"] if "value" in each}

@@ -96,7 +96,7 @@ CASES = {
                     "--chat-template-content-format=openai", "--default-chat-template-kwargs",
                     '{"tone": "warm"}', "--no-enable-request-id-headers", "--return-tokens-as-token-ids",
                     "--enable-force-include-usage", "--enable-sleep-mode", "--enable-responses-store",
-                    "--enable-per-request-metrics", f"--kv-events-config={effects.KV_EVENTS}",
+                    "--enable-per-request-metrics",
                     '--allowed-origins=["http://page"]', '--allowed-methods=["POST"]',
                     '--allowed-headers=["x-mine"]', "--allow-credentials",
                 ],
@@ -115,7 +115,6 @@ CASES = {
             "--return-tokens-as-token-ids": effects.tokens_are_ids,
             "--enable-force-include-usage": effects.streams_have_usage,
             "--enable-per-request-metrics": effects.answers_have_times,
-            "--kv-events-config": effects.block_events_are_published,
             "--enable-sleep-mode": effects.engine_can_sleep,
             "--enable-responses-store": effects.responses_are_stored,
             "--allowed-origins": effects.pages_may_ask,
@@ -149,7 +148,9 @@ CASES = {
     "drafts": Case(
         lambda places: {
             "engine": {
-                "maxModelLen": 512, "kvCache": {"memory": "4Mi", "offload": {"cpu": {"memory": "64Mi"}}},
+                "maxModelLen": 512, "kvCache": {
+                    "memory": "4Mi", "offload": {"cpu": {"memory": "64Mi"}}, "events": {"mode": "Enabled"},
+                },
                 "speculative": {
                     "method": "draft_model", "numSpeculativeTokens": 3,
                     "model": {"uri": f"file://{places.model}"},
@@ -159,6 +160,7 @@ CASES = {
         },
         {
             "--speculative-config": effects.drafts_are_accepted,
+            "--kv-events-config": effects.block_events_are_published,
             "--kv-offloading-size": effects.evicted_blocks_are_saved,
             "--otlp-traces-endpoint": effects.answers_are_traced,
         },

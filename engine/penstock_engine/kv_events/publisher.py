@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 Outcome = Literal["published", "dropped"]
 
+ANY_HOST = "0.0.0.0"  # noqa: S104 - an address to compare with, and vLLM's meaning of `*`
+ANY_HOSTS = (ANY_HOST, "::", "")
 NUMBER_BYTES = 8
 END_OF_REPLAY = (-1).to_bytes(NUMBER_BYTES, "big", signed=True)
 # Bound on the payloads that are kept for replay, besides buffer_steps: a batch of a long prompt has 40 KB.
@@ -51,11 +53,14 @@ class EventPublisher:
         config: KVEventsConfig,
         encoder: BatchEncoder,
         on_batch: Callable[[Outcome], None],
+        host: str = ANY_HOST,
     ) -> None:
-        """on_batch: called for each batch, on either thread. Raises OSError for a bad endpoint."""
+        """on_batch: called for each batch, on either thread. host: numeric address that `*` in an endpoint
+        stands for. Raises OSError for a bad endpoint."""
         self._config = config
         self._encoder = encoder
         self._on_batch = on_batch
+        self._host = host
         self._topic = config.topic.encode()
         self._queue: queue.Queue[tuple[int, float, list[BlockEvent]] | None] = queue.Queue(
             config.max_queue_size
@@ -97,7 +102,7 @@ class EventPublisher:
         config = self._config
         self._pub = self._socket(zmq.PUB, config.hwm)
         if config.is_bound:
-            self._pub.bind(config.endpoint)
+            self._bind(self._pub, config.endpoint)
         else:
             self._pub.connect(config.endpoint)
         self._replay: Any = None
@@ -105,7 +110,14 @@ class EventPublisher:
             # A whole replay and its end have room in the queue of one subscriber, which would miss the rest.
             self._replay = self._socket(zmq.ROUTER, config.buffer_steps + 1)
             self._replay.setsockopt(zmq.RCVHWM, MAX_REPLAY_REQUESTS)
-            self._replay.bind(config.replay_endpoint)
+            self._bind(self._replay, config.replay_endpoint)
+
+    def _bind(self, socket: Any, endpoint: str) -> None:
+        """Bind a socket. `*` is the address of the HTTP server, so that the same peers reach both."""
+        if endpoint.startswith("tcp://*:") and self._host not in ANY_HOSTS:
+            host = f"[{self._host}]" if ":" in self._host else self._host
+            endpoint = endpoint.replace("*", host, 1)
+        socket.bind(endpoint)
 
     def _socket(self, kind: int, num_messages: int) -> Any:
         """A socket that keeps up to num_messages for each slow peer."""

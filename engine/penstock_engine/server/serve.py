@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
     scheduler = Scheduler(scheduler_config(config, memory_plan))
     grammars = _grammars(tokenizer, memory_plan)
     metrics = EngineMetrics(options.served_model_names[0], config, memory_plan)
-    event_publisher = _event_publisher(config, memory_plan, metrics)
+    event_publisher = _event_publisher(config, options.host, memory_plan, metrics)
     startup_timer.end_phase("config")
 
     targets: dict[str, tuple[int, int]] = {}
@@ -175,7 +176,7 @@ def _base_model(config: EngineConfig, options: ServeOptions, tokenizer: Tokenize
 
 
 def _event_publisher(
-    config: EngineConfig, memory_plan: MemoryPlan, metrics: EngineMetrics
+    config: EngineConfig, host: str, memory_plan: MemoryPlan, metrics: EngineMetrics
 ) -> "EventPublisher | None":
     """The publisher of changes of the prefix cache. Raises ModelError if it cannot use its endpoint."""
     settings = config.kv_events_config
@@ -193,7 +194,8 @@ def _event_publisher(
 
     encoder = BatchEncoder(memory_plan.block_size, memory_plan.window_tokens)
     try:
-        return EventPublisher(settings, encoder, metrics.observe_kv_event_batch)
+        address = socket.getaddrinfo(host, None)[0][4][0] if host else host
+        return EventPublisher(settings, encoder, metrics.observe_kv_event_batch, str(address))
     except OSError as error:
         raise ModelError("BadArguments", f"--kv-events-config: {error}") from error
 

@@ -55,7 +55,16 @@ SPEC = {
                     }
                 },
             ],
-        }
+        },
+        {
+            "ports": [{"port": 5557, "protocol": "TCP"}, {"port": 5558, "protocol": "TCP"}],
+            "from": [
+                {
+                    "namespaceSelector": HOME,
+                    "podSelector": {"matchLabels": {"app.kubernetes.io/name": GATEWAY}},
+                },
+            ],
+        },
     ],
 }
 

@@ -36,6 +36,14 @@ def refusals(settings: dict[str, Any], **changes: Any) -> list[str]:
         ({"engine.maxModelLen": 4096}, ["--max-model-len=4096"]),
         ({"engine.memoryUtilizationPercent": 55}, ["--gpu-memory-utilization=0.55"]),
         ({"engine.kvCache.prefixCaching.mode": False}, ["--no-enable-prefix-caching"]),
+        (
+            {"engine.kvCache.events.mode": True},
+            [
+                '--kv-events-config={"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": '
+                '"tcp://*:5557", "replay_endpoint": "tcp://*:5558", "hwm": 10000}'
+            ],
+        ),
+        ({"engine.kvCache.events.mode": False}, []),
         ({"engine.kvCache.offload.cpu.memory": 3 << 29}, ["--kv-offloading-size=1.5"]),
         ({"engine.scheduling.policy": "Priority"}, ["--scheduling-policy=priority"]),
         ({"engine.generation.source": "None"}, ["--generation-config=vllm"]),
@@ -104,6 +112,7 @@ def test_every_setting_has_an_argument_of_penstocks_engine() -> None:
         ({"engine.extraArgs": ("--max_num_seqs=3",)}, "spec.engine.maxNumSeqs"),
         ({"engine.extraArgs": ("-tp", "2")}, "spec.engine.parallelism.tensor"),
         ({"engine.extraArgs": ("--no-enable-prefix-caching",)}, "spec.engine.kvCache"),
+        ({"engine.extraArgs": ("--kv-events-config={}",)}, "spec.engine.kvCache.events.mode"),
         ({"engine.extraArgs": ("--no-enable-lora",)}, "spec.engine.lora.maxAdapters"),
         (
             {"engine.speculative.method": "mtp", "engine.speculative.numSpeculativeTokens": 2},

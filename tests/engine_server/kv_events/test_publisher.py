@@ -1,5 +1,6 @@
 """Tests of the publisher of block events: sequence numbers, replay, bounds and bad requests."""
 
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import zmq
+from aiohttp.test_utils import unused_port
 from tests.engine_server.kv_events.vllm_subscriber import Subscriber, subscriber, wait_until
 
 from penstock_engine.core.kv_cache.block_events import BlocksRemoved
@@ -212,3 +214,20 @@ def test_an_endpoint_that_cannot_be_bound_is_an_error(endpoint: str) -> None:
     config = KVEventsConfig(enable_kv_cache_events=True, endpoint=endpoint)
     with pytest.raises(OSError, match=endpoint.replace("*", r"\*")):
         EventPublisher(config, BatchEncoder(16, None), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("host", "address"), [("127.0.0.1", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("::1", "[::1]")]
+)
+def test_a_star_is_the_address_of_the_http_server(host: str, address: str) -> None:
+    ports = unused_port(), unused_port()
+    config = KVEventsConfig(
+        enable_kv_cache_events=True, endpoint=f"tcp://*:{ports[0]}", replay_endpoint=f"tcp://*:{ports[1]}",
+    )  # fmt: skip
+    publisher = EventPublisher(config, BatchEncoder(16, None), lambda _: None, host)
+    for port in ports:
+        with socket.create_connection((address.strip("[]"), port), timeout=10):
+            pass
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.9", port), timeout=10)
+    publisher.close()

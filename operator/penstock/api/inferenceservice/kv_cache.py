@@ -19,6 +19,16 @@ class PrefixCaching(Model):
     )
 
 
+class Events(Model):
+    """Messages about which blocks the KV cache has."""
+
+    mode: Literal["Enabled", "Disabled"] | None = optional(
+        "Whether engines publish which blocks their prefix cache has, at ports 5557 and 5558 of the pod, in "
+        "vLLM's format. The messages contain the tokens of prompts.",
+        json_schema_extra=operator_default("Disabled"),
+    )
+
+
 class HostOffload(Model):
     """Host memory for KV-cache blocks."""
 
@@ -68,6 +78,9 @@ class KVCache(Model):
     prefix_caching: PrefixCaching = Field(
         default=PrefixCaching(),
         description="Reuse of KV-cache blocks for requests with the same beginning.",
+    )
+    events: Events = Field(
+        default=Events(), description="Messages about which blocks the KV cache has."
     )
     offload: Offload | None = optional(
         "Storage for blocks that are evicted from the device's memory."

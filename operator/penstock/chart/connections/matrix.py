@@ -7,7 +7,13 @@ from typing import Literal
 from penstock.chart.gateway.values import Gateway
 from penstock.chart.names import GATEWAY, OPERATOR, OPERATOR_PORT, selector
 from penstock.core.manifests.network import role_labels
-from penstock.core.spec.service import ENGINE_PORT, EVALUATION, SERVE
+from penstock.core.spec.service import (
+    ENGINE_PORT,
+    EVALUATION,
+    EVENTS_PORT,
+    EVENTS_REPLAY_PORT,
+    SERVE,
+)
 
 # Namespaces of the installation, of services, of another tenant and of Prometheus; the cluster's nodes; and
 # what is neither a pod nor a node.
@@ -44,6 +50,12 @@ DESTINATIONS: Mapping[str, Destination] = {
     "engine": Destination(
         f"engine, {ENGINE_PORT}", "services", role_labels(SERVE), ENGINE_PORT
     ),
+    "engine-events": Destination(
+        f"engine, {EVENTS_PORT}", "services", role_labels(SERVE), EVENTS_PORT
+    ),
+    "engine-replay": Destination(
+        f"engine, {EVENTS_REPLAY_PORT}", "services", role_labels(SERVE), EVENTS_REPLAY_PORT
+    ),
     "engine-other-port": Destination(
         "engine, another port", "services", role_labels(SERVE), OTHER_PORT
     ),
@@ -72,7 +84,7 @@ _MANAGEMENT = frozenset(("gateway-management", "operator"))
 SOURCES: Mapping[str, Source] = {
     "gateway": Source(
         "gateway", "installation", selector(GATEWAY),
-        frozenset(("engine", "dns", "api-server", "https")),
+        frozenset(("engine", "engine-events", "engine-replay", "dns", "api-server", "https")),
     ),
     "operator": Source(
         "operator", "installation", selector(OPERATOR),

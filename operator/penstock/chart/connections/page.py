@@ -33,6 +33,9 @@ _NOTES = """\
 - With `gateway.hostNetwork` a gateway has its node's address. Most network plugins then restrict neither what
   it connects to nor who connects to its ports, one of which has metrics of all namespaces. Restrict them by a
   firewall of the nodes.
+- Ports 5557 and 5558 of engines have their block events, with `spec.engine.kvCache.events`. They contain
+  prompts: no peer in `enginesFrom` may connect to them. Other subscribers, and gateways with
+  `gateway.hostNetwork`, need a policy of your own.
 
 ## Values that change this
 

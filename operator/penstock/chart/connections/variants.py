@@ -98,7 +98,10 @@ _IN_SERVICES = tuple(name for name, each in SOURCES.items() if each.place == "se
 VARIANTS: Mapping[str, Variant] = {
     "open-engines": Variant(
         "`engines: false`",
-        opened=_from(SOURCES.keys() - EGRESS_RESTRICTED, ("engine", "engine-other-port"))
+        opened=_from(
+            SOURCES.keys() - EGRESS_RESTRICTED,
+            ("engine", "engine-events", "engine-replay", "engine-other-port"),
+        )
         - default_connections(),
         values=lambda _: _policy_values(engines=False),
     ),

@@ -13,7 +13,13 @@ from penstock.chart.names import (
 )
 from penstock.chart.tree import ITEM, ForEach, If, PortOf, ReleaseNamespace, Tree, Value, optional
 from penstock.core.manifests.network import role_labels
-from penstock.core.spec.service import ENGINE_PORT, SERVE, Object
+from penstock.core.spec.service import (
+    ENGINE_PORT,
+    EVENTS_PORT,
+    EVENTS_REPLAY_PORT,
+    SERVE,
+    Object,
+)
 
 
 def network_policies() -> list[Tree]:
@@ -96,7 +102,11 @@ def _operator_egress() -> list[Tree]:
 
 
 def _gateway_egress() -> list[Tree]:
-    """Rules for the collector of traces, OIDC issuers, the store of limits and the batch server."""
+    """Rules for block events, the collector of traces, OIDC issuers, the store of limits and the batches."""
+    events = {
+        "ports": [_port(EVENTS_PORT), _port(EVENTS_REPLAY_PORT)],
+        "to": [_engines()],
+    }
     collector = {
         "ports": [
             ForEach("networkPolicy.collectorPorts", _port(Value(ITEM))),
@@ -110,6 +120,7 @@ def _gateway_egress() -> list[Tree]:
     store = {"ports": [_port(PortOf("gateway.quotaStore.url"))]}
     batches = {"ports": [_port(BATCH_PORT)], "to": [_pods(BATCH)]}
     return [
+        events,
         If("tracing.endpoint", collector),
         If("networkPolicy.issuersTo", issuers),
         If("gateway.quotaStore.url", store),
@@ -134,26 +145,30 @@ def _egress(name: str, rules: list[Tree]) -> Object:
 
     It is an object of its own: kube-router, which k3s has, lets ingress rules of a policy allow egress too.
     """
-    namespaces = If(
-        "watchNamespace",
-        {"matchLabels": {"kubernetes.io/metadata.name": Value("watchNamespace")}},
-        {},
-    )
-    engines = {
-        "podSelector": {"matchLabels": role_labels(SERVE)},
-        "namespaceSelector": namespaces,
-    }
     every = [
         _dns(),
         {
             "ports": [ForEach("networkPolicy.apiServerPorts", _port(Value(ITEM)))],
             "to": optional("networkPolicy.apiServerTo"),
         },
-        {"ports": [_port(ENGINE_PORT)], "to": [engines]},
+        {"ports": [_port(ENGINE_PORT)], "to": [_engines()]},
         *rules,
         ForEach("networkPolicy.extraEgress", Value(ITEM)),
     ]
     return _policy(f"{name}-egress", name, {"policyTypes": ["Egress"], "egress": every})
+
+
+def _engines() -> Object:
+    """The peer that is all engines of the installation."""
+    namespaces = If(
+        "watchNamespace",
+        {"matchLabels": {"kubernetes.io/metadata.name": Value("watchNamespace")}},
+        {},
+    )
+    return {
+        "podSelector": {"matchLabels": role_labels(SERVE)},
+        "namespaceSelector": namespaces,
+    }
 
 
 def _policy(name: str, component: str, rules: Object) -> Object:

@@ -39,6 +39,7 @@ class EnginePolicies:
         self._kube = kube
         further = settings.engines_from
         self._peers = None if further is None else engine_peers(settings.namespace, further)
+        self._subscribers = [gateway_peer(settings.namespace)]
         self._services = services
         self._failures = failures
         self._policies = Informer(
@@ -79,7 +80,7 @@ class EnginePolicies:
 
     async def _correct(self, namespace: str, present: Object | None, is_wanted: bool) -> None:
         if self._peers is not None and is_wanted:
-            policy = engines_policy(namespace, self._peers)
+            policy = engines_policy(namespace, self._peers, self._subscribers)
             if present is None or not present["spec"].items() >= policy["spec"].items():
                 await self._kube.apply(policy, manager=OPERATOR_MANAGER)
         elif present is not None:
@@ -89,9 +90,14 @@ class EnginePolicies:
 
 def engine_peers(namespace: str, further: Sequence[Object]) -> Sequence[Object]:
     """Peers that may connect to engines: gateways and operators of a namespace, and further ones."""
+    return [gateway_peer(namespace), _peer(namespace, OPERATOR), *further]
+
+
+def gateway_peer(namespace: str) -> Object:
+    """The peer that is the gateways of a namespace."""
+    return _peer(namespace, GATEWAY)
+
+
+def _peer(namespace: str, component: str) -> Object:
     home = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    own = [
-        {"namespaceSelector": home, "podSelector": {"matchLabels": selector(name)}}
-        for name in (GATEWAY, OPERATOR)
-    ]
-    return [*own, *further]
+    return {"namespaceSelector": home, "podSelector": {"matchLabels": selector(component)}}

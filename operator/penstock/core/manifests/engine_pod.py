@@ -18,6 +18,10 @@ from penstock.core.spec.service import (
     ENGINE_CONTAINER,
     ENGINE_PORT,
     ENGINE_PORT_NAME,
+    EVENTS_PORT,
+    EVENTS_PORT_NAME,
+    EVENTS_REPLAY_PORT,
+    EVENTS_REPLAY_PORT_NAME,
     PRE_STOP_S,
     Object,
     ServiceSpec,
@@ -47,7 +51,7 @@ def serve_pod(spec: ServiceSpec, image: str) -> Object:
     container = pod["containers"][0]
     container["env"] += [*runtime.environment(spec), *_tracing_variables(spec)]
     container |= {
-        "ports": [{"name": ENGINE_PORT_NAME, "containerPort": ENGINE_PORT, "protocol": "TCP"}],
+        "ports": _ports(spec),
         "resources": spec.resources.manifest(),
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
         # A short period, so that readiness is noticed within 1 s.
@@ -104,6 +108,18 @@ def _mount_adapter_sources(pod: Object, sources: Sequence[str]) -> None:
             mounts.append({"name": name, "mountPath": path, "readOnly": True})
         else:
             _add_volume(pod, ADAPTER_VOLUMES[index], source, path)
+
+
+def _ports(spec: ServiceSpec) -> list[Object]:
+    ports = {ENGINE_PORT_NAME: ENGINE_PORT}
+    if spec.settings.get("engine.kvCache.events.mode"):
+        ports |= {
+            EVENTS_PORT_NAME: EVENTS_PORT,
+            EVENTS_REPLAY_PORT_NAME: EVENTS_REPLAY_PORT,
+        }
+    return [
+        {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()
+    ]
 
 
 def _tracing_variables(spec: ServiceSpec) -> list[Object]:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from penstock.core.spec.service import (
     ENGINE_PORT,
     EVALUATION,
+    EVENTS_PORT,
+    EVENTS_REPLAY_PORT,
     MANAGED_BY,
     MANAGED_LABEL,
     ROLE_LABEL,
@@ -15,9 +17,12 @@ from penstock.core.spec.service import (
 ENGINES_POLICY_NAME = "penstock-engines"
 
 
-def engines_policy(namespace: str, peers: Sequence[Object]) -> Object:
+def engines_policy(
+    namespace: str, peers: Sequence[Object], subscribers: Sequence[Object]
+) -> Object:
     """The policy by which only these peers, and evaluation Jobs of canaries, may connect to engines.
 
+    subscribers: the only ones that may connect to the ports of block events, which have tokens of prompts.
     An engine authenticates nobody. Probes come from the node, which policies do not restrict. Policies add
     up: users may allow more with one of their own.
     """
@@ -37,7 +42,14 @@ def engines_policy(namespace: str, peers: Sequence[Object]) -> Object:
                 {
                     "ports": [{"port": ENGINE_PORT, "protocol": "TCP"}],
                     "from": [*peers, evaluations],
-                }
+                },
+                {
+                    "ports": [
+                        {"port": port, "protocol": "TCP"}
+                        for port in (EVENTS_PORT, EVENTS_REPLAY_PORT)
+                    ],
+                    "from": [*subscribers],
+                },
             ],
         },
     }

@@ -43,7 +43,6 @@ EXTRA_FLAGS: Mapping[str, str] = {
     "--exclude-tools-when-tool-choice-none": "Few clients need it.",
     "--log-format": "JSON, the default without a terminal, suits pods.",
     "--log-level": "Logging does not affect answers.",
-    "--kv-events-config": "No gateway reads the events.",
     "--lora-modules": "Requests load adapters; this flag loads some at the start.",
     "--max-logprobs": "Few clients come near this limit.",
     "--max-n-sequences": "Few clients come near this limit.",

@@ -6,6 +6,7 @@ from typing import Any
 from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, DRAFT_MOUNT, mounted_path
 from penstock.core.runtimes.pod_models import DRAFT_URI
 from penstock.core.runtimes.runtime import Argument, choice, option, switch
+from penstock.core.spec.service import EVENTS_PORT, EVENTS_REPLAY_PORT
 from penstock.core.spec.settings import Settings
 
 # Key in the JSON of --speculative-config for each setting.
@@ -23,6 +24,16 @@ GENERATION_KEYS = {
     "engine.generation.defaults.minP": "min_p",
     "engine.generation.defaults.repetitionPenalty": "repetition_penalty",
     "engine.generation.defaults.maxTokens": "max_new_tokens",
+}
+
+
+# Of engines that publish block events. hwm bounds the memory for a subscriber that reads nothing.
+KV_EVENTS = {
+    "enable_kv_cache_events": True,
+    "publisher": "zmq",
+    "endpoint": f"tcp://*:{EVENTS_PORT}",
+    "replay_endpoint": f"tcp://*:{EVENTS_REPLAY_PORT}",
+    "hwm": 10_000,
 }
 
 
@@ -49,6 +60,15 @@ def _rename(settings: Settings, names: dict[str, str]) -> dict[str, Any]:
     return {name: settings[path] for path, name in names.items() if path in settings}
 
 
+def _events_args(settings: Settings) -> list[str]:
+    """`--kv-events-config=JSON` with vLLM's names; nothing if the setting is false."""
+    return (
+        [f"--kv-events-config={json.dumps(KV_EVENTS)}"]
+        if settings["engine.kvCache.events.mode"]
+        else []
+    )
+
+
 SHARED = (
     option("engine.maxModelLen", "--max-model-len"),
     option("engine.maxNumSeqs", "--max-num-seqs"),
@@ -63,6 +83,7 @@ SHARED = (
     option("engine.kvCache.memory", "--kv-cache-memory-bytes"),
     option("engine.kvCache.blockSize", "--block-size"),
     switch("engine.kvCache.prefixCaching.mode", "--enable-prefix-caching"),
+    Argument(("engine.kvCache.events.mode",), ("--kv-events-config",), _events_args),
     option(
         "engine.kvCache.offload.cpu.memory",
         "--kv-offloading-size",

@@ -57,6 +57,7 @@ FROZEN_DEFAULTS: Mapping[str, Any] = {
     "engine.memoryUtilizationPercent": 90,
     "engine.kvCache.blockSize": 16,
     "engine.kvCache.prefixCaching.mode": True,
+    "engine.kvCache.events.mode": False,
     "engine.parallelism.pipeline": 1,
     "engine.parallelism.expert.mode": False,
     "engine.lora.sources": (),

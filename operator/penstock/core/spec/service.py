@@ -34,6 +34,9 @@ ENGINE_CONTAINER = "engine"
 EVALUATION_CONTAINER = "evaluation"
 ENGINE_PORT = 8000
 ENGINE_PORT_NAME = "http"
+# Ports of an engine that publishes block events: of the events, and of their replay.
+EVENTS_PORT, EVENTS_REPLAY_PORT = 5557, 5558
+EVENTS_PORT_NAME, EVENTS_REPLAY_PORT_NAME = "kv-events", "kv-replay"
 # Names of volumes in engine pods.
 MODEL_VOLUME, DRAFT_MODEL_VOLUME, CHAT_TEMPLATE_VOLUME = "model", "draft-model", "chat-template"
 MODEL_CACHE_VOLUME, MODEL_SECRET_VOLUME = "model-cache", "model-secret"
