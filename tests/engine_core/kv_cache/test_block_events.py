@@ -8,7 +8,7 @@ from benchmarks.engine.scheduler_steps import EngineMachine, configs
 from hypothesis import settings
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from tests.engine_core.kv_cache.block_hashes import block_hashes
-from tests.engine_core.small_scheduler import advance, make_scheduler, make_sequence
+from tests.engine_core.small_scheduler import advance, make_scheduler, make_sequence, step_of
 
 from penstock_engine.core.kv_cache.block_events import (
     AllBlocksCleared,
@@ -19,6 +19,7 @@ from penstock_engine.core.kv_cache.block_events import (
 from penstock_engine.core.kv_cache.blocks import BlockPool
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
+from penstock_engine.core.step import SequenceOutput
 
 SIZE = 4
 PROMPT = list(range(9))
@@ -98,6 +99,16 @@ def test_evicted_blocks_are_removed_the_end_of_a_prefix_first() -> None:
         BlocksRemoved((SECOND, FIRST)),
         BlocksStored(hashes, None, tuple(range(100, 112)), "", ""),
     ]
+
+
+def test_the_blocks_of_a_sequence_with_nan_are_removed() -> None:
+    scheduler = make_scheduler(block_events=True)
+    scheduler.add(make_sequence("a", 9))
+    advance(scheduler)
+    scheduler.take_block_events()
+    scheduler.complete(step_of(scheduler), {"a": SequenceOutput(is_corrupt=True)}, 0.0)
+
+    assert scheduler.take_block_events() == [BlocksRemoved((FIRST, SECOND))]
 
 
 def test_a_reset_clears_all_after_the_events_before_it() -> None:
