@@ -47,12 +47,19 @@ GOOD = [
     spec(RULE | {"timeouts": {"request": "1h30m", "firstToken": "500ms"}}),
     spec(RULE | {"fallbacks": [{"name": "old"}, {"kind": "LoraAdapter", "name": "old"}]}),
     spec(RULE | {"fallbacks": [{"name": "new", "on": ["Overload", "LateFirstToken"]}]}),
+    spec(aliases=["gpt-4o", "gpt_4"]),
+    matching(modelNames=["chat", "gpt-4o"]),
     spec(modelName="Qwen3-0.6B", rules=[RULE, RULE | {"name": "rest"}]),
 ]
 NAMED = "name of an InferenceService"
 BAD = [
     (spec(modelName="a/b"), "spec.modelName may have"),
     (spec(modelName=""), ""),
+    (spec(aliases=["gpt-4o", "chat"]), "aliases must not contain modelName"),
+    (spec(aliases=["a/b"]), "spec.aliases may have"),
+    (spec(aliases=["a" * 8192]), ""),
+    (spec(aliases=[f"a{n}" for n in range(17)]), ""),
+    (matching(modelNames=["a/b"]), "modelNames may have"),
     ({"modelName": "chat", "rules": []}, ""),
     ({"modelName": "chat"}, ""),
     (spec({"backendRefs": REFS}), ""),
@@ -99,6 +106,7 @@ TWICE = [
     matching(tasks=["Chat", "Chat"]),
     with_refs({"name": "old"}, {"name": "old", "kind": "InferenceService"}),
     with_refs({"name": "old"}, {"name": "old"}),
+    spec(aliases=["gpt-4o", "gpt-4o"]),
     spec(rules=[RULE, RULE]),
     matching(headers=[HEADER, HEADER]),
 ]

@@ -56,6 +56,20 @@ def test_a_change_that_leaves_the_claim_alone_queues_nothing(names):
     assert names.queued == []
 
 
+def test_the_aliases_of_a_route_are_claims(names):
+    aliased = route("front", namespace="a")
+    aliased["spec"]["aliases"] = ["chat", "other"]
+    names.update("ModelRoute", ("a", "front"), aliased)
+    assert names.queued == [("b", "two"), ("b", "three")]
+    names.queued.clear()
+    aliased["spec"]["aliases"] = ["chat"]
+    names.update("ModelRoute", ("a", "front"), aliased)
+    assert names.queued == [("b", "three")]
+    names.queued.clear()
+    names.update("ModelRoute", ("a", "front"), None)
+    assert names.queued == [("b", "two")]
+
+
 def test_an_unreadable_object_keeps_its_claim(names):
     names.update("InferenceService", ("a", "one"), {"metadata": {}, "spec": None})
     assert names.queued == []

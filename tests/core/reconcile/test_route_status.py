@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from penstock.core.observed.name_claims import MODEL_NAME_CONFLICT, NameClaim, route_claim
+from penstock.core.observed.name_claims import (
+    MODEL_NAME_CONFLICT,
+    NameClaim,
+    alias_claims,
+    route_claim,
+)
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile import name_conflict as conflicts
 from penstock.core.reconcile import route_status as module
@@ -143,6 +148,60 @@ def test_a_route_that_does_not_answer(
     assert found["Reconciling"][1] == progress
     assert found["Stalled"][1] == stalled
     assert (found["Reconciling"][0], found["Stalled"][0]) != ("True", "True")
+
+
+def with_aliases(mine: Object, *aliases: str) -> Object:
+    return mine | {"spec": mine["spec"] | {"aliases": list(aliases)}}
+
+
+def all_claims(*routes: Object) -> NameIndex:
+    return NameIndex(claim for each in routes for claim in (route_claim(each), *alias_claims(each)))
+
+
+def test_an_alias_answers_with_its_route() -> None:
+    mine = with_aliases(route(), "gpt")
+    down = status_of(mine, names=all_claims(mine), services={})
+    assert down["aliases"] == [{"name": "gpt", "answers": "False"}]
+    up = status_of(mine, names=all_claims(mine))
+    assert up["aliases"] == [{"name": "gpt", "answers": "True"}]
+    assert "AliasConflict" not in conditions(up)
+    again = mine | {"status": up}
+    assert status_of(again, names=all_claims(again), services={})["aliases"] == up["aliases"]
+
+
+def test_an_alias_that_another_route_has() -> None:
+    """Two routes of one namespace claim it: the older has it, and the other one answers by its own name."""
+    answered = {"aliases": [{"name": "gpt", "answers": "True"}]}
+    spec = {"modelName": "other", "rules": []}
+    older = with_aliases(route("older", spec=spec, status=answered), "gpt")
+    mine = with_aliases(route(created=5), "gpt", "gpt-2")
+    status = status_of(mine, names=all_claims(older, mine))
+    assert status["aliases"] == [
+        {"name": "gpt", "answers": "False", "holder": "older"},
+        {"name": "gpt-2", "answers": "True"},
+    ]
+    assert conditions(status)["Ready"] == ("True", "Ready")
+    conflict = next(each for each in status["conditions"] if each["type"] == "AliasConflict")
+    assert conflict["reason"] == "AliasInUse"
+    assert conflict["message"] == (
+        "gpt is that of the ModelRoute older of this namespace: use other names in spec.aliases"
+    )
+
+
+def test_an_alias_whose_short_name_another_namespace_has() -> None:
+    answered = {"modelName": "other", "aliases": [{"name": "gpt", "answers": "True"}]}
+    elsewhere = with_aliases(route("front", created=9, status=answered), "gpt")
+    elsewhere["metadata"]["namespace"] = "b"
+    mine = with_aliases(route(), "gpt")
+    status = status_of(mine, names=all_claims(elsewhere, mine))
+    assert status["aliases"] == [
+        {"name": "gpt", "answers": "True", "shortNameHolder": "ModelRoute b/front"}
+    ]
+    assert conditions(status)["AliasConflict"] == ("True", "HeldByOtherNamespace")
+    assert MODEL_NAME_CONFLICT not in conditions(status)
+    # Its claim keeps yielding, also when it is read from the status.
+    stored = mine | {"status": status}
+    assert [claim.precedence.yields_short for claim in alias_claims(stored)] == [True]
 
 
 def test_the_older_route_keeps_the_name() -> None:

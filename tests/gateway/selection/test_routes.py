@@ -8,6 +8,7 @@ from tests.support.gateway_callers import api_key, bearer, let_in, tenant
 from tests.support.gateway_snapshots import build
 
 from penstock.core.tenants.tenant import Access
+from penstock.gateway.snapshots.builder import SnapshotBuilder
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
 
 
@@ -162,6 +163,71 @@ async def test_rules_match_the_tenant_and_its_cost_tier(pair):
         before = len(got)
         assert (await ask(front, bearer(keys[name])))[0] == 200
         assert len(got) == before + 1, name
+
+
+async def test_an_alias_leads_to_the_route_and_is_a_match(
+    start_engine, start_gateway, make_service
+):
+    engine = await start_engine()
+    front = await start_gateway()
+    services = make_service(engine, name="old"), make_service(engine, name="new")
+    aliased = route(rule_matching(modelNames=["gpt"]) | rule_to(("new", 1)), rule_to(("old", 1)))
+    aliased["spec"]["aliases"] = ["gpt", "gpt-2"]
+    front.snapshots.publish(Snapshot(services, build([], [], [aliased]).routes))
+    answering = {}
+    for model in ("chat", "gpt", "default/gpt", "gpt-2"):
+        url = front.url + "/v1/chat/completions"
+        async with front.client.post(url, json={"model": model}) as got:
+            answering[model] = got.headers["x-penstock-service"]
+    assert answering == {
+        "chat": "default/old",
+        "gpt": "default/new",
+        "default/gpt": "default/new",
+        "gpt-2": "default/old",
+    }
+    async with front.client.get(front.url + "/v1/models") as got:
+        names = {model["id"] for model in (await got.json())["data"]}
+    assert names >= {"chat", "gpt", "gpt-2"}
+
+
+async def test_a_tenant_needs_access_to_the_alias_that_it_sends(pair):
+    front, _, _ = await pair()
+    aliased = route(rule_to(("old", 1)))
+    aliased["spec"]["aliases"] = ["gpt"]
+    services = front.snapshots.current.services
+    front.snapshots.publish(Snapshot(services, build([], [], [aliased]).routes))
+    key = api_key(1)
+    allowed = tenant("team", Access("default", frozenset({"chat"})))
+    let_in(front.gateway, allowed, keys={"team": key})
+    assert (await ask(front, bearer(key)))[0] == 200
+    assert (await ask(front, bearer(key), model="gpt"))[0] == 404
+
+
+def test_an_alias_in_two_namespaces():
+    """The one that has answered under it has the name alone; the other is reached with its namespace."""
+    here, there = route(rule_to(("a", 1))), route(rule_to(("b", 1)), model="other", namespace="b")
+    for each in (here, there):
+        each["spec"]["aliases"] = ["gpt"]
+    there["status"] = {"modelName": "other", "aliases": [{"name": "gpt", "answers": "True"}]}
+    snapshot = build([], [], [here, there])
+    assert snapshot.resolve("gpt").key == snapshot.resolve("b/gpt").key == "b/route"
+    assert snapshot.resolve("default/gpt").key == "default/route"
+    assert {name for name, _ in snapshot.models()} == {"chat", "other", "gpt", "default/gpt"}
+
+
+def test_an_alias_keeps_its_name_while_the_status_is_lost():
+    here, there = route(rule_to(("a", 1)), model="one"), route(rule_to(("b", 1)), namespace="b")
+    for each in (here, there):
+        each["spec"]["aliases"] = ["gpt"]
+    there["status"] = {
+        "modelName": "chat",
+        "aliases": [{"name": "gpt", "answers": "True"}],
+        "conditions": [{"type": "Accepted", "status": "True"}],
+    }
+    builder = SnapshotBuilder()
+    assert builder.build([], [], [here, there]).resolve("gpt").key == "b/route"
+    lost = {name: value for name, value in there.items() if name != "status"}
+    assert builder.build([], [], [here, lost]).resolve("gpt").key == "b/route"
 
 
 def test_route_wins_over_a_service_of_its_name(make_service):

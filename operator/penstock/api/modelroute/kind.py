@@ -181,6 +181,14 @@ class RouteRule(Model):
 class ModelRouteSpec(Model):
     """Desired state of the route."""
 
+    RULES = (
+        Rule(
+            "!has(self.aliases) || !(self.modelName in self.aliases)",
+            lambda spec: spec.model_name not in spec.aliases,
+            "aliases must not contain modelName",
+        ),
+    )
+
     model_name: Annotated[str, model_name_at("spec.modelName")] = Field(
         description=(
             "Model name that clients send as `model`, such as chat. It takes precedence over a service of "
@@ -188,6 +196,25 @@ class ModelRouteSpec(Model):
         ),
         min_length=1,
         max_length=MAX_MODEL_NAME_LENGTH,
+    )
+    aliases: Annotated[
+        list[
+            Annotated[
+                str,
+                model_name_at("spec.aliases"),
+                Field(
+                    description="A name, such as gpt-4o.",
+                    min_length=1,
+                    max_length=MAX_MODEL_NAME_LENGTH,
+                ),
+            ]
+        ],
+        UNIQUE,
+    ] = listed(
+        "Further names that clients may send as `model`. They are held as modelName is; status.aliases says "
+        "which of them other objects have.",
+        max_length=16,
+        json_schema_extra=SET,
     )
     rules: Annotated[list[RouteRule], unique_by("name")] = Field(
         description="Rules in order; the first one that matches a request applies.",
@@ -215,6 +242,22 @@ class BackendStatus(Model):
     )
 
 
+class AliasStatus(Model):
+    """State of an alias."""
+
+    name: str = Field(description="The alias.")
+    answers: Literal["True", "False"] = Field(
+        description="Whether the route has answered under it, so that it keeps it."
+    )
+    holder: str | None = optional(
+        "Route of the namespace that has the name. Empty: this one has it."
+    )
+    short_name_holder: str | None = optional(
+        "Object of another namespace that the name alone leads to, such as ModelRoute team-a/chat. Empty: it "
+        "leads to this namespace."
+    )
+
+
 class ModelRouteStatus(Model):
     """Observed state of the route."""
 
@@ -225,6 +268,7 @@ class ModelRouteStatus(Model):
         "Model name under which the route answers. Empty until all backends exist and one of them is "
         "ready; then it stays until spec.modelName is changed."
     )
+    aliases: list[AliasStatus] = listed("State of the aliases.", json_schema_extra=map_by("name"))
     gateways: GatewayCount | None = optional(
         "Gateways that apply the route, of all that are ready."
     )
@@ -233,8 +277,8 @@ class ModelRouteStatus(Model):
         json_schema_extra=map_by("rule", "kind", "name"),
     )
     conditions: list[Condition] = listed(
-        "Accepted, ResolvedRefs, Programmed, Ready, Reconciling, Stalled, and ModelNameConflict while "
-        "another namespace has the model name.",
+        "Accepted, ResolvedRefs, Programmed, Ready, Reconciling, Stalled, ModelNameConflict while another "
+        "namespace has the model name, and AliasConflict while other objects have aliases.",
         json_schema_extra=map_by("type"),
     )
 

@@ -7,6 +7,7 @@ from pydantic import Field
 from penstock.api.schema.defaults import optional
 from penstock.api.schema.labels import LabelValue
 from penstock.api.schema.lists import SET, UNIQUE, listed, map_by, unique_by
+from penstock.api.schema.names import MAX_MODEL_NAME_LENGTH, model_name_at
 from penstock.api.schema.references import ObjectName
 from penstock.api.schema.rules import Model, Obeys, Rule, matches
 from penstock.core.routing.apis import Task
@@ -97,6 +98,25 @@ class RouteMatch(Model):
         "Users, one of which must be the request's `user`. Default: any user, or none.",
         max_length=64,
         json_schema_extra=_texts("A user, such as alice.", maxLength=256),
+    )
+    model_names: Annotated[
+        list[
+            Annotated[
+                str,
+                model_name_at("modelNames"),
+                Field(
+                    description="A name, such as chat.",
+                    min_length=1,
+                    max_length=MAX_MODEL_NAME_LENGTH,
+                ),
+            ]
+        ],
+        UNIQUE,
+    ] = listed(
+        "Names of the route, one of which the request must have as `model`: spec.modelName or of "
+        "spec.aliases. Default: any.",
+        max_length=16,
+        json_schema_extra=SET,
     )
     tenants: Annotated[
         list[

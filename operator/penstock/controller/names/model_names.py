@@ -8,7 +8,9 @@ from penstock.core.observed.name_claims import (
     CLAIM_KINDS,
     ClaimKind,
     NameClaim,
+    ObjectKey,
     adapter_claim,
+    alias_claims,
     restored_claim,
     route_claim,
     service_claim,
@@ -38,6 +40,7 @@ class ModelNames:
         self.index = NameIndex(affected=self._notify)
         self.is_listed = is_listed
         self._affected = affected
+        self._aliases: dict[Key, frozenset[ObjectKey]] = {}  # claims of each route on its aliases
 
     @property
     def is_complete(self) -> bool:
@@ -52,6 +55,7 @@ class ModelNames:
         """Read the claim of an object again. body: None if it is gone. An unreadable one keeps its claim."""
         try:
             claim = None if body is None else self.read(kind, body)
+            aliases = [] if body is None or kind != "ModelRoute" else self._read_aliases(body)
         # The loop that serves the object logs why it cannot be read.
         except (AttributeError, KeyError, TypeError, ValueError):
             return
@@ -59,6 +63,23 @@ class ModelNames:
             self.index.remove((kind, *key))
         else:
             self.index.put(claim)
+        if kind == "ModelRoute":
+            self._put_aliases(key, aliases)
+
+    def _read_aliases(self, body: Object) -> list[NameClaim]:
+        return [
+            restored_claim(body, claim, self.index.get(claim.key)) for claim in alias_claims(body)
+        ]
+
+    def _put_aliases(self, key: Key, claims: list[NameClaim]) -> None:
+        """Replace the claims of a route on its aliases."""
+        kept = frozenset(claim.key for claim in claims)
+        for removed in self._aliases.pop(key, frozenset()) - kept:
+            self.index.remove(removed)
+        for claim in claims:
+            self.index.put(claim)
+        if kept:
+            self._aliases[key] = kept
 
     def _notify(self, claim: NameClaim) -> None:
         if claim.kind == "InferenceService":

@@ -11,7 +11,7 @@ from penstock.clients.machine.clock import unix_time
 from penstock.controller.process.failures import Failures
 from penstock.controller.watching.status_loop import StatusLoop, write_status
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.name_claims import order_of_objects
+from penstock.core.observed.name_claims import alias_claims, order_of_objects
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.route_status import RouteInputs, route_status
 from penstock.core.rollout.routes import AppliedGenerations
@@ -104,9 +104,11 @@ class RouteStatuses:
     async def _write(self, route: Object, inputs: RouteInputs) -> None:
         if inputs.applied is None and "conditions" in route.get("status", {}):
             return  # what the leader before wrote stays until the gateways have been asked
-        claim = inputs.names.get(("ModelRoute", *key_of(route)))
-        if claim is not None and not inputs.names.record_holder(claim):
-            return  # the next pass decides, as the holder of the name is recorded only now
+        keys = [("ModelRoute", *key_of(route)), *(claim.key for claim in alias_claims(route))]
+        claims = [claim for key in keys if (claim := inputs.names.get(key)) is not None]
+        are_recorded = [inputs.names.record_holder(claim) for claim in claims]
+        if not all(are_recorded):
+            return  # the next pass decides, as the holder of a name is recorded only now
         after = route_status(route, inputs, timestamp(unix_time()))
         await write_status(self._kube, MODEL_ROUTES, route, after)
 

@@ -54,18 +54,21 @@ ESTABLISHED = Precedence()
 
 @dataclass(frozen=True, slots=True)
 class NameClaim:
-    """The claim of an object on a model name. created_s: since the epoch."""
+    """The claim of an object on a model name."""
 
     kind: ClaimKind
     namespace: str
     name: str
     model_name: str
-    created_s: int
+    created_s: int  # since the epoch
     precedence: Precedence = ESTABLISHED
+    is_alias: bool = False  # whether the name is one of the further names of a route
 
     @property
     def key(self) -> ObjectKey:
-        return self.kind, self.namespace, self.name
+        """Identifies the claim: its object, and an alias after a slash, which names of objects have not."""
+        name = f"{self.name}/{self.model_name}" if self.is_alias else self.name
+        return self.kind, self.namespace, name
 
 
 def service_claim(body: Object) -> NameClaim | None:
@@ -93,6 +96,24 @@ def route_claim(body: Object) -> NameClaim:
     else:
         standing = _standing_before_answer(refusal)
     return _claim("ModelRoute", body, model_name, standing, refusal == MODEL_NAME_IN_USE)
+
+
+def alias_claims(body: Object) -> list[NameClaim]:
+    """The claims of a ModelRoute on its aliases. Its status says under which of them it has answered."""
+    spec, status = body["spec"], body.get("status") or {}
+    stated = {each["name"]: each for each in status.get("aliases", [])}
+    refusal = _reason(status, "Accepted", "False")
+    claims = []
+    for alias in dict.fromkeys(spec.get("aliases", [])):
+        if alias == spec["modelName"]:
+            continue
+        last = stated.get(alias, {})
+        has_answered = last.get("answers") == "True"
+        standing = Standing.ESTABLISHED if has_answered else _standing_before_answer(refusal)
+        claim = _claim("ModelRoute", body, alias, standing, "holder" in last)
+        by = replace(claim.precedence, yields_short="shortNameHolder" in last)
+        claims.append(replace(claim, precedence=by, is_alias=True))
+    return claims
 
 
 def adapter_claim(body: Object) -> NameClaim:

@@ -9,6 +9,8 @@ from penstock.core.observed.accepted_spec import spec_in_use
 from penstock.core.observed.name_claims import (
     MODEL_NAME_IN_USE,
     Standing,
+    alias_claims,
+    route_claim,
     with_next_status,
 )
 from penstock.core.observed.name_index import NameIndex
@@ -27,9 +29,10 @@ def adapters_of_routes(routes: Iterable[Object], names: NameIndex) -> set[Key]:
     """The adapters that a route leads to, whatever their model name. Routes without a name lead nowhere."""
     found: set[Key] = set()
     for route in routes:
-        namespace, name = route["metadata"]["namespace"], route["metadata"]["name"]
-        claim = names.get(("ModelRoute", namespace, name))
-        if claim is not None and not claim.precedence.yields:
+        namespace = route["metadata"]["namespace"]
+        keys = [claim.key for claim in (route_claim(route), *alias_claims(route))]
+        claims = [claim for key in keys if (claim := names.get(key)) is not None]
+        if any(not claim.precedence.yields for claim in claims):
             refs = (ref for rule in route["spec"]["rules"] for ref in rule["backendRefs"])
             found |= {(namespace, ref["name"]) for ref in refs if ref.get("kind") == ADAPTER}
     return found

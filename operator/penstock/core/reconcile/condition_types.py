@@ -60,12 +60,14 @@ ROUTE_MEANINGS: Mapping[str, str] = {
     "Stalled": "No progress is to be expected without a change of the route by a person.",
     "Ready": "The first three are True, and each rule has a ready backend with weight.",
     "ModelNameConflict": MODEL_NAME_CONFLICT_MEANING,
+    "AliasConflict": "Other objects have aliases of the route, which the message names.",
 }
 ROUTE_REASONS: Mapping[str, str] = {
     "Accepted": (
         "Requests for the model name follow this route. If a service or an adapter has the name too, they do "
         "once the route's backends exist and one of them is ready; the message says so."
     ),
+    "AliasInUse": "Another route of the namespace had an alias first.",
     "BackendNotFound": "A service or adapter that a rule names does not exist; it may still be created.",
     "BackendsNotReady": "No service of a rule has a ready engine, and no adapter of it is ready.",
     "GatewaysBehind": "A gateway does not apply the present spec yet.",

@@ -9,6 +9,7 @@ from penstock.core.observed.name_claims import (
     MODEL_NAME_IN_USE,
     NameClaim,
     Standing,
+    alias_claims,
     route_claim,
     with_next_status,
 )
@@ -70,10 +71,12 @@ def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:
         },
         "backends": backends,
     }
+    aliases = _decide_aliases(route, inputs.names, can_answer=can_answer)
     conflict = inputs.names.settle(claim, yields=accepted.reason == MODEL_NAME_IN_USE)
-    shown = (accepted, resolved, programmed, ready, *progress, *name_conflict(conflict))
+    conflicts = (*name_conflict(conflict), *_alias_conflict(aliases))
+    shown = (accepted, resolved, programmed, ready, *progress, *conflicts)
     conditions = as_objects(shown, route.get("status", {}), generation, now)
-    return status | {"conditions": conditions}
+    return status | {"aliases": aliases, "conditions": conditions}
 
 
 def _decide_name(
@@ -83,11 +86,15 @@ def _decide_name(
     own = route_claim(route)
     known = names.get(own.key) or own
     refused = _refused(route)
-    can_answer = can_answer and refused is None
-    standing = Standing.ESTABLISHED if can_answer else known.precedence.standing
-    following = with_next_status(known, own.model_name, standing)
+    following = _following(known, own, can_answer=can_answer and refused is None)
     accepted = refused or _accepted(following, names)
     return (following if accepted.status == "True" else known), accepted
+
+
+def _following(known: NameClaim, own: NameClaim, *, can_answer: bool) -> NameClaim:
+    """The claim by the next status. known: the last one. own: by the present spec."""
+    standing = Standing.ESTABLISHED if can_answer else known.precedence.standing
+    return with_next_status(known, own.model_name, standing)
 
 
 def _refused(route: Object) -> Condition | None:
@@ -102,6 +109,50 @@ def _refused(route: Object) -> Condition | None:
 def _answered_name(claim: NameClaim) -> str | None:
     """The model name if the route has answered under it, or is about to; None before."""
     return claim.model_name if claim.precedence.standing <= Standing.READY else None
+
+
+def _decide_aliases(route: Object, names: NameIndex, *, can_answer: bool) -> list[Object]:
+    """The status of the route's aliases. Their claims count as stored from now on."""
+    can_answer = can_answer and _refused(route) is None
+    return [_decide_alias(own, names, can_answer=can_answer) for own in alias_claims(route)]
+
+
+def _decide_alias(own: NameClaim, names: NameIndex, *, can_answer: bool) -> Object:
+    known = names.get(own.key) or own
+    following = _following(known, own, can_answer=can_answer)
+    holder = names.holder(following, kinds=(own.kind,))
+    is_taken = holder.key != own.key
+    claim = known if is_taken else following
+    short = names.short_name_holder(claim)
+    names.settle(claim, yields=is_taken)
+    entry = {
+        "name": own.model_name,
+        "answers": "False" if _answered_name(claim) is None else "True",
+    }
+    if is_taken:
+        entry["holder"] = holder.name
+    if short.namespace != own.namespace:
+        entry["shortNameHolder"] = f"{short.kind} {short.namespace}/{short.name}"
+    return entry
+
+
+def _alias_conflict(aliases: list[Object]) -> tuple[Condition, ...]:
+    """The condition, if there is a conflict. aliases: as the status of a ModelRoute has them."""
+    in_use = [
+        f"{each['name']} is that of the ModelRoute {each['holder']} of this namespace"
+        for each in aliases
+        if "holder" in each
+    ]
+    elsewhere = [
+        f"{each['name']} without a namespace is that of the {each['shortNameHolder']}"
+        for each in aliases
+        if "shortNameHolder" in each and "holder" not in each
+    ]
+    if not in_use and not elsewhere:
+        return ()
+    reason = "AliasInUse" if in_use else "HeldByOtherNamespace"
+    message = "; ".join((*in_use, *elsewhere)) + ": use other names in spec.aliases"
+    return (Condition("AliasConflict", "True", reason, message),)
 
 
 def _accepted(claim: NameClaim, names: NameIndex) -> Condition:

@@ -22,6 +22,7 @@ class RoutedRequest:
 
     headers: Mapping[str, str] = field(default_factory=dict)  # by name in lower case
     user: str | None = None
+    model_name: str = ""  # by which it addressed the route, without the namespace
     tenant: str = ""  # of the caller; empty: it has none
     cost_tier: str = ""  # of the tenant; empty: it has none
     region: str = ""  # of the gateway that received it; empty: unknown
@@ -62,11 +63,13 @@ class Match:
     output_tokens: TokenRange = TokenRange()
     # (name in lower case, pattern of the value): it has all of them
     header_patterns: tuple[tuple[str, HeaderPattern], ...] = ()
+    model_names: frozenset[str] = frozenset()
 
     def holds(self, request: RoutedRequest) -> bool:
         """Whether a request meets the condition."""
         sets = (
             (self.users, request.user),
+            (self.model_names, request.model_name),
             (self.tenants, request.tenant),
             (self.cost_tiers, request.cost_tier),
             (self.regions, request.region),

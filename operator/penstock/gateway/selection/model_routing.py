@@ -59,7 +59,7 @@ def resolve(
             target = adapter_target(snapshot, adapter, request)
         case Route() as route:
             texts = {name.decode("latin-1"): header_text(value) for name, value in headers.items()}
-            routed = _routed_request(request, texts, access.tenant, region)
+            routed = _routed_request(request, texts, route, access.tenant, region)
             target = _apply_route(snapshot, route, request, routed, owner)
     if owner and target.service.key != owner:
         message = (
@@ -182,12 +182,21 @@ def _apply_route(
 
 
 def _routed_request(
-    request: InferenceRequest, headers: Mapping[str, str], tenant: Tenant | None, region: str
+    request: InferenceRequest,
+    headers: Mapping[str, str],
+    route: Route,
+    tenant: Tenant | None,
+    region: str,
 ) -> RoutedRequest:
-    """What rules match of a request. headers: by name in lower case. tenant: None: the gateway is open."""
+    """What rules match of a request.
+
+    headers: by name in lower case. route: under the name that the request has. tenant: None: the gateway is
+    open.
+    """
     return RoutedRequest(
         headers=headers,
         user=request.user,
+        model_name=route.served_name,
         tenant="" if tenant is None else tenant.name,
         cost_tier="" if tenant is None else tenant.cost_tier,
         region=region,

@@ -139,7 +139,12 @@ def _read_service(body: Object, last: Service | None) -> Service:
 
 
 def _read_route(body: Object, last: Route | None) -> Route:
-    return with_last_precedence(body, read_route(body), last)
+    route = with_last_precedence(body, read_route(body), last)
+    by_alias = {} if last is None else {each.served_name: each for each in last.by_alias}
+    aliases = [
+        with_last_precedence(body, each, by_alias.get(each.served_name)) for each in route.by_alias
+    ]
+    return replace(route, aliases=tuple((each.served_name, each.precedence) for each in aliases))
 
 
 def _with_engines(service: Service, pods: Sequence[_EnginePod]) -> Service:

@@ -3,7 +3,7 @@
 from penstock.clients.kubernetes.client import Object
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.observed.name_claims import route_claim
+from penstock.core.observed.name_claims import alias_claims, route_claim
 from penstock.core.routing.affinity import affinity_of
 from penstock.core.routing.header_pattern import HeaderPattern, check_expressions
 from penstock.core.routing.route import (
@@ -31,6 +31,7 @@ def read_route(body: Object) -> Route:
         created_s=int(parse_timestamp(metadata["creationTimestamp"])),
         rules=tuple(map(_rule, spec["rules"])),
         precedence=route_claim(body).precedence,
+        aliases=tuple((claim.model_name, claim.precedence) for claim in alias_claims(body)),
         generation=metadata.get("generation", 0),
     )
 
@@ -83,6 +84,7 @@ def _match(match: Object) -> Match:
             (name, HeaderPattern(value)) for name, value, is_pattern in headers if is_pattern
         ),
         users=frozenset(match.get("users", [])),
+        model_names=frozenset(match.get("modelNames", [])),
         tenants=frozenset(match.get("tenants", [])),
         cost_tiers=frozenset(match.get("costTiers", [])),
         regions=frozenset(match.get("regions", [])),

@@ -86,6 +86,16 @@ class Route:
     rules: tuple[RouteRule, ...]
     generation: int = 0  # of the spec that the rules are from
     precedence: Precedence = ESTABLISHED  # of its claim on the model name
+    # Further names that lead to it, with the precedence of its claim on each
+    aliases: tuple[tuple[str, Precedence], ...] = ()
+
+    @property
+    def by_alias(self) -> tuple["Route", ...]:
+        """The route under each of its aliases."""
+        return tuple(
+            replace(self, served_name=name, precedence=precedence, aliases=())
+            for name, precedence in self.aliases
+        )
 
     @property
     def key(self) -> str:
@@ -159,7 +169,8 @@ class Snapshot:
     def _claims(self) -> tuple[Claim, ...]:
         """The objects that clients can address: all but dedicated pools."""
         services = tuple(service for service in self.services if not service.adapter)
-        return self.routes + services + self.adapters
+        aliases = tuple(each for route in self.routes for each in route.by_alias)
+        return self.routes + services + self.adapters + aliases
 
     def get(self, key: str) -> Service | None:
         """Return the service "namespace/name"; None if there is none."""
