@@ -7,7 +7,7 @@ from tests.gateway.engine_answers import hangs
 from tests.support.gateway_callers import api_key, bearer, let_in, tenant
 from tests.support.gateway_snapshots import build
 
-from penstock.core.tenants.tenant import Access
+from penstock.core.tenants.tenant import Access, RequestLimits
 from penstock.gateway.snapshots.builder import SnapshotBuilder
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
 
@@ -101,7 +101,7 @@ async def test_route_to_a_missing_service_is_a_503(pair):
     assert (status, body["error"]["code"]) == (503, "route_broken")
     assert body["error"]["message"] == (
         "the ModelRoute default/route sends this request to the InferenceService newer, which the "
-        "namespace default does not have: create it, or change the route's backendRefs"
+        "namespace default does not have: create it, or change the route"
     )
 
 
@@ -228,6 +228,53 @@ def test_an_alias_keeps_its_name_while_the_status_is_lost():
     assert builder.build([], [], [here, there]).resolve("gpt").key == "b/route"
     lost = {name: value for name, value in there.items() if name != "status"}
     assert builder.build([], [], [here, lost]).resolve("gpt").key == "b/route"
+
+
+LIMITS = {
+    "maxOutputTokens": 100,
+    "maxChoices": 2,
+    "maxTemperature": "1.0",
+    "maxTopLogprobs": 5,
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "limited"),
+    [
+        (b'"max_tokens": 5, "n": 2, "temperature": 1', {}),
+        (b'"max_tokens": 5, "max_tokens": 5000', {"max_tokens": 100}),
+        (b'"max_tokens": 5000, "max\\u005ftokens": 6000', {"max_tokens": 100}),
+        (b'"max_tokens": "5000"', {"max_tokens": 100}),
+        (b'"max_tokens": 5e3, "n": 3.0', {"max_tokens": 100, "n": 2}),
+        (b'"max_tokens": 1%s' % (b"0" * 400), {"max_tokens": 100}),
+        (b'"temperature": 1e999', {"max_completion_tokens": 100, "temperature": 1.0}),
+        (b'"max_tokens": 5, "temperature": [1.5]', {"temperature": 1.0}),
+        (b'"max_tokens": 5, "top_logprobs": -1', {"top_logprobs": 5}),
+        (b'"max_tokens": null', {"max_completion_tokens": 100}),
+    ],
+)
+async def test_what_a_request_asks_for_is_lowered_to_the_limits_of_its_rule(pair, body, limited):
+    front, old, _ = await pair(rule_to(("old", 1), samplingLimits=LIMITS))
+    sent = b'{"model": "chat", %s}' % body
+    url, headers = front.url + "/v1/chat/completions", {"Content-Type": "application/json"}
+    async with front.client.post(url, data=sent, headers=headers) as got:
+        assert got.status == 200
+        named = got.headers.get("x-penstock-limited-fields", "")
+    assert set(named.split(", ")) - {""} == limited.keys()
+    (request,) = old
+    received = json.loads(request.body)
+    assert received == json.loads(sent) | limited | {"model": "old-model"}
+    assert request.body.startswith(sent.replace(b'"chat"', b'"old-model"')[:-1])
+
+
+async def test_the_limits_of_a_tenant_hold_for_the_lowered_numbers(pair):
+    limits = {"maxOutputTokens": 100, "maxChoices": 2}
+    front, _, _ = await pair(rule_to(("old", 1), samplingLimits=limits))
+    key = api_key(1)
+    team = tenant("team", Access("default"), request=RequestLimits(output_tokens=200))
+    let_in(front.gateway, team, keys={"team": key})
+    assert (await ask(front, bearer(key), max_tokens=5000, n=10**12))[0] == 200
+    assert (await ask(front, bearer(key), model="old-model", max_tokens=201))[0] == 400
 
 
 def test_route_wins_over_a_service_of_its_name(make_service):

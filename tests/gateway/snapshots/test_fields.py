@@ -9,6 +9,7 @@ from penstock.core.routing.header_pattern import HeaderPattern
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import Mirror, RouteRule
 from penstock.core.routing.route_match import Match, TokenRange
+from penstock.core.routing.sampling_limits import SamplingLimits
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.snapshots.snapshot import Route, Service
@@ -140,6 +141,14 @@ def test_fields_of_a_route():
             ),
         ),
     )
+
+
+def test_sampling_limits_of_a_rule():
+    _, _, route = objects()
+    limits = {"maxOutputTokens": 9, "maxChoices": 2, "maxTemperature": "0.5", "maxTopLogprobs": 0}
+    route["spec"]["rules"] = [{"backendRefs": [{"name": "chat"}], "samplingLimits": limits}]
+    ((rule,),) = (each.rules for each in build([], [], [route]).routes)
+    assert rule.sampling == SamplingLimits(9, 2, 0.5, 0)
 
 
 def test_all_conditions_of_a_match():

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from penstock.api.modelroute.match import HEADER_NAME, RouteMatch
+from penstock.api.modelroute.sampling import SamplingLimits
 from penstock.api.schema.conditions import Condition
 from penstock.api.schema.defaults import optional
 from penstock.api.schema.lists import ATOMIC, SET, UNIQUE, listed, map_by, unique_by
@@ -170,6 +171,9 @@ class RouteRule(Model):
         "Services that get copies of the requests.", max_length=4, json_schema_extra=ATOMIC
     )
     timeouts: Timeouts | None = optional("Time limits of the requests.")
+    sampling_limits: SamplingLimits | None = optional(
+        "Most that the requests may ask a model to generate. Default: no limits."
+    )
     fallbacks: Annotated[list[Fallback], unique_by("kind", "name")] = listed(
         "Services and adapters that get a request which the backend could not answer and whose response has "
         "not begun: in this order, each once. A tenant needs access to the fallback itself.",

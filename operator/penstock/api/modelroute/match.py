@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from penstock.api.modelroute.sampling import MAX_TOKENS
 from penstock.api.schema.defaults import optional
 from penstock.api.schema.labels import LabelValue
 from penstock.api.schema.lists import SET, UNIQUE, listed, map_by, unique_by
@@ -13,9 +14,6 @@ from penstock.api.schema.rules import Model, Obeys, Rule, matches
 from penstock.core.routing.apis import Task
 from penstock.core.routing.header_pattern import HeaderPattern
 from penstock.core.routing.route_match import ServiceTier
-
-# More than any model's context.
-MAX_TOKENS = 100_000_000
 
 HEADER_NAME = Obeys(
     matches(r"^[A-Za-z0-9!#$%&*+.^_|~-]+$", "must be the name of an HTTP header, such as x-tenant")

@@ -70,6 +70,8 @@ class Api:
     output_bounds: Sequence[str] = ()
     # Tokens that engines generate at most without such a field; None: as many as the model can
     default_output_tokens: int | None = None
+    # Fields with the number of alternatives of each token whose probabilities are in the response
+    logprobs: Sequence[str] = ()
     # Whether engines may store responses. A request continues one by `previous_response_id`.
     stores: bool = False
     # APIs that requests with certain fields belong to instead: by the name of a field that is neither null
@@ -103,6 +105,7 @@ OPENAI_PROMPTS: Sequence[Mapping[str, PromptKind]] = (
 )
 OPENAI_USAGE = UsageFields("prompt_tokens", "completion_tokens", "cached_tokens")
 CHAT_BOUNDS = ("max_completion_tokens", "max_tokens")
+CHAT_LOGPROBS = ("top_logprobs", "prompt_logprobs")
 
 CHAT = Api(
     path="/v1/chat/completions",
@@ -111,6 +114,7 @@ CHAT = Api(
     usage=OPENAI_USAGE,
     overhead_events=2,  # the first event has only the role
     output_bounds=CHAT_BOUNDS,
+    logprobs=CHAT_LOGPROBS,
 )
 COMPLETIONS = Api(
     path="/v1/completions",
@@ -119,6 +123,7 @@ COMPLETIONS = Api(
     usage=OPENAI_USAGE,
     output_bounds=("max_tokens",),
     default_output_tokens=16,  # of OpenAI's API
+    logprobs=("logprobs", "prompt_logprobs"),
 )
 BATCH = Api(
     path="/v1/chat/completions/batch",
@@ -126,6 +131,7 @@ BATCH = Api(
     prompts=({"messages": CONVERSATIONS},),
     usage=OPENAI_USAGE,
     output_bounds=CHAT_BOUNDS,
+    logprobs=CHAT_LOGPROBS,
 )
 
 RESPONSES_PROMPTS: Sequence[Mapping[str, PromptKind]] = (
@@ -140,6 +146,7 @@ BACKGROUND = Api(
     errors="Responses",
     stores=True,
     output_bounds=("max_output_tokens",),
+    logprobs=("top_logprobs",),
 )
 RESPONSES = Api(
     path="/v1/responses",
@@ -152,6 +159,7 @@ RESPONSES = Api(
     errors="Responses",
     stores=True,
     output_bounds=("max_output_tokens",),
+    logprobs=("top_logprobs",),
     variants={"background": BACKGROUND},
 )
 MESSAGES_API = Api(

@@ -9,6 +9,7 @@ from typing import Literal
 
 from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.route_match import Match, RoutedRequest
+from penstock.core.routing.sampling_limits import SamplingLimits
 from penstock.core.routing.weights import choose_by_key, choose_by_weight
 
 BackendKind = Literal["InferenceService", "LoraAdapter"]
@@ -85,6 +86,7 @@ class RouteRule:
     # Time from the arrival of a stream to its first byte, after which it falls back; None: the TTFT objective
     # of the service
     first_token_s: float | None = None
+    sampling: SamplingLimits | None = None  # on what requests ask for
 
     def applies(self, request: RoutedRequest) -> bool:
         """Whether a request meets one of the conditions."""

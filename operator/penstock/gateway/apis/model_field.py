@@ -1,6 +1,7 @@
 """Replaces the model's name in the body of a request, and leaves all other bytes as they are."""
 
 import re
+from collections.abc import Mapping
 
 from pydantic_core import SchemaValidator, from_json, to_json
 from pydantic_core.core_schema import str_schema, typed_dict_field, typed_dict_schema
@@ -32,9 +33,17 @@ def replace_model(body: bytes, old: str, new: str) -> bytes:
     return b"".join(parts)
 
 
-def add_field(body: bytes, name: str, value: str | bool | int) -> bytes:
+def add_field(body: bytes, name: str, value: str | bool | float) -> bytes:
     """Return the body with a field at its end, where it overrides those before it. body: not empty."""
-    return b'%b,"%b":%b}' % (body.rstrip()[:-1], name.encode(), to_json(value))
+    return add_fields(body, {name: value})
+
+
+def add_fields(body: bytes, fields: Mapping[str, str | bool | float]) -> bytes:
+    """Return the body with fields at its end, where they override those before them. body: not empty."""
+    added = b"".join(
+        b',"%b":%b' % (name.encode(), to_json(value)) for name, value in fields.items()
+    )
+    return b"%b%b}" % (body.rstrip()[:-1], added)
 
 
 def _is_text(value: bytes, text: str) -> bool:

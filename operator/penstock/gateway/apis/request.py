@@ -1,6 +1,8 @@
 """Requests of an API: the fields that the gateway reads of a body."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pydantic_core import ValidationError
 
@@ -10,8 +12,8 @@ from penstock.core.routing.prompt_kinds import BYTES_PER_TOKEN
 from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.core.routing.route_match import DEFAULT_SERVICE_TIER, SERVICE_TIERS
 from penstock.gateway.apis.errors import RequestError
-from penstock.gateway.apis.model_field import add_field, replace_model
-from penstock.gateway.apis.request_schema import request_schema
+from penstock.gateway.apis.model_field import add_field, add_fields, replace_model
+from penstock.gateway.apis.request_schema import SAMPLING_FIELDS, request_schema
 
 # Assumed length of a response, for the estimate of KV cache use.
 ASSUMED_OUTPUT_TOKENS = 256
@@ -60,6 +62,9 @@ class InferenceRequest:
     # None: it says nothing
     max_output_tokens: int | None = None
     num_choices: int = 1
+    num_prompts: int = 1
+    # Numbers in the body that limits of ModelRoutes hold for, by their fields
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_flex(self) -> bool:
@@ -105,6 +110,19 @@ class InferenceRequest:
         body = add_field(self.body, self.api.output_bounds[0], max_output_tokens)
         return replace(self, body=body, max_output_tokens=max_output_tokens)
 
+    def with_sampling(self, fields: Mapping[str, float]) -> "InferenceRequest":
+        """Set fields that say what to generate. Returns self if there are none."""
+        if not fields:
+            return self
+        sampling = {**self.sampling, **fields}
+        return replace(
+            self,
+            body=add_fields(self.body, fields),
+            sampling=sampling,
+            max_output_tokens=_output_bound(self.api, sampling),
+            num_choices=min(int(sampling.get("n", 1)) * self.num_prompts, MAX_COUNT),
+        )
+
     def without_body(self) -> "InferenceRequest":
         """Return the fields alone, for what outlives the body."""
         return replace(self, body=b"")
@@ -134,6 +152,7 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         user = None
     wants_usage = (fields.get("stream_options") or {}).get("include_usage")
     prompt, variant = api.prompt_of(fields), api.variant_of(fields)
+    sampling = _sampling(variant, fields)
     is_stream = variant.generates and fields.get("stream", False)
     return InferenceRequest(
         variant,
@@ -147,12 +166,23 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         hides_usage=is_stream and variant.errors == "OpenAI" and not wants_usage,
         service_tier=_service_tier(fields.get("service_tier")),
         previous_response=fields.get("previous_response_id") or "",
-        max_output_tokens=min(
-            max((fields.get(name) or 0 for name in variant.output_bounds), default=0), MAX_COUNT
-        )
-        or None,
-        num_choices=min((fields.get("n") or 1) * prompt.num_prompts, MAX_COUNT),
+        max_output_tokens=_output_bound(variant, sampling),
+        num_choices=min(int(sampling.get("n", 1)) * prompt.num_prompts, MAX_COUNT),
+        num_prompts=prompt.num_prompts,
+        sampling=sampling,
     )
+
+
+def _sampling(api: Api, fields: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a parsed body that say what to generate, by their fields."""
+    names = (*SAMPLING_FIELDS, *api.output_bounds, *api.logprobs)
+    stated = {name: fields.get(name) for name in names}
+    return {name: min(value, MAX_COUNT) for name, value in stated.items() if value is not None}
+
+
+def _output_bound(api: Api, sampling: Mapping[str, float]) -> int | None:
+    """Most tokens that a body allows for each choice; None: it says nothing."""
+    return int(max((sampling.get(name, 0) for name in api.output_bounds), default=0)) or None
 
 
 def _service_tier(stated: str | None) -> str:

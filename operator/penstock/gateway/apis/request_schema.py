@@ -7,14 +7,17 @@ absent: it is the engine that validates requests.
 
 from collections.abc import Mapping
 from functools import cache
+from math import inf
 
 from pydantic_core import CoreSchema, SchemaValidator
 from pydantic_core.core_schema import (
     TypedDictField,
     any_schema,
     bool_schema,
+    float_schema,
     int_schema,
     list_schema,
+    nullable_schema,
     str_schema,
     typed_dict_field,
     typed_dict_schema,
@@ -97,6 +100,11 @@ PROMPT_FIELDS: Mapping[PromptKind, TypedDictField] = {
 FLAG = _optional(bool_schema(), default=False)
 # Engines accept "5" and 5.0 as 5, so this is not strict.
 COUNT = _optional(int_schema(ge=1))
+# One that cannot be read counts as infinite, so that it is above every limit.
+NUMBER = typed_dict_field(
+    nullable_schema(with_default_schema(float_schema(), default=inf, on_error="default")),
+    required=False,
+)
 COMMON = {
     "model": _optional(STRING),
     # Engines accept 1 and "true" as true, so this is not strict either.
@@ -105,7 +113,13 @@ COMMON = {
     "user": _optional(STRING),
     "service_tier": _optional(STRING),
     "n": COUNT,
+    "best_of": COUNT,
+    "min_tokens": COUNT,
+    "temperature": NUMBER,
 }
+
+# Of these, what limits of ModelRoutes hold for whatever the API is.
+SAMPLING_FIELDS = ("n", "best_of", "min_tokens", "temperature")
 
 
 @cache
@@ -114,7 +128,7 @@ def request_schema(api: Api) -> SchemaValidator:
     fields = {name: PROMPT_FIELDS[kind] for prompt in api.prompts for name, kind in prompt.items()}
     fields |= {name: FLAG for name in api.variants if name not in fields}
     for each in (api, *api.variants.values()):
-        fields |= dict.fromkeys(each.output_bounds, COUNT)
+        fields |= dict.fromkeys(each.output_bounds, COUNT) | dict.fromkeys(each.logprobs, NUMBER)
     if api.stores:
         fields["previous_response_id"] = _optional(STRING)
     return SchemaValidator(_object(**COMMON, **fields))

@@ -10,6 +10,7 @@ from penstock.gateway.apis.sse import SseBuffer
 from penstock.gateway.http.headers import (
     CONTROL_CHARACTER,
     FALLBACK_HEADER,
+    LIMITED_FIELDS_HEADER,
     MODEL_HEADER,
     REVISION_HEADER,
     SERVICE_HEADER,
@@ -152,6 +153,7 @@ class ClientResponse:
         self._closing = closing
         self.status = CLIENT_LEFT_STATUS
         self.rate_limits: RawHeaders = []  # headers about limits of the tenant
+        self.limited_fields: tuple[str, ...] = ()  # of the request, which limits of its route set
         self.num_bytes = 0
         self.is_started = self.is_request_read = self.is_held = False
 
@@ -177,6 +179,7 @@ class ClientResponse:
             (REVISION_HEADER, self.revision),
             (MODEL_HEADER, self.model),
             (FALLBACK_HEADER, self.fallback),
+            (LIMITED_FIELDS_HEADER, ", ".join(self.limited_fields)),
         ):
             if value:
                 headers.append((name, value.encode()))

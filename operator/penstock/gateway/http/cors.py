@@ -8,6 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.core.routing.origins import ANY_ORIGIN, ORIGIN_PATTERN
 from penstock.gateway.http.headers import (
     FALLBACK_HEADER,
+    LIMITED_FIELDS_HEADER,
     MODEL_HEADER,
     REVISION_HEADER,
     SERVICE_HEADER,
@@ -23,6 +24,7 @@ EXPOSED = b", ".join(
         REVISION_HEADER,
         MODEL_HEADER,
         FALLBACK_HEADER,
+        LIMITED_FIELDS_HEADER,
         b"retry-after",
         *RATE_LIMIT_HEADERS,
     )

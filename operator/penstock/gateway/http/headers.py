@@ -31,6 +31,8 @@ INTERNAL_PREFIX = b"x-penstock-"
 SERVICE_HEADER, REVISION_HEADER = b"x-penstock-service", b"x-penstock-revision"
 # Headers that name the model that answered, and why it was a fallback.
 MODEL_HEADER, FALLBACK_HEADER = b"x-penstock-model", b"x-penstock-fallback"
+# Header that names the fields of the request which limits of a ModelRoute have set.
+LIMITED_FIELDS_HEADER = b"x-penstock-limited-fields"
 # An engine's redirect names an address that clients do not reach, and its cookies would be for all engines.
 NOT_FOR_CLIENTS = HOP_BY_HOP | {
     b"content-length", b"date", b"location", b"server", b"set-cookie", b"x-request-id",

@@ -26,6 +26,7 @@ from penstock.gateway.proxy.cancelled_request import (
     ending_of_cancellation,
     error_of_cancellation,
 )
+from penstock.gateway.proxy.limited_request import limit_sampling
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
 from penstock.gateway.proxy.target_request import RequestContext, TargetRequest
 from penstock.gateway.request_lifecycle.cancellation import (
@@ -121,6 +122,8 @@ class ProxiedRequest:
             followed = target.followed
         except BackendMissing as missing:
             error, followed = missing, missing.followed
+        if followed is not None:
+            self._request = limit_sampling(self._pending, followed.rule, self._client)
         if self._pending.previous_response:  # no other service has it
             followed = None
         fallbacks = FallbackTargets(followed, self._context.access)
@@ -204,7 +207,7 @@ class ProxiedRequest:
 
     @property
     def _pending(self) -> InferenceRequest:
-        """The request as the client sent it. There is no response yet."""
+        """The request as the client sent it, within the limits of its rule. There is no response yet."""
         assert self._request is not None
         return self._request
 

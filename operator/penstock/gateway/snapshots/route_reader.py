@@ -17,6 +17,7 @@ from penstock.core.routing.route import (
     RouteRule,
 )
 from penstock.core.routing.route_match import Match, TokenRange
+from penstock.core.routing.sampling_limits import SamplingLimits
 from penstock.gateway.snapshots.snapshot import Route
 
 
@@ -52,6 +53,17 @@ def _rule(rule: Object) -> RouteRule:
         timeout_s=_seconds(timeouts.get("request")),
         first_token_s=_seconds(timeouts.get("firstToken")),
         fallbacks=tuple(map(_fallback, rule.get("fallbacks", []))),
+        sampling=_sampling(rule["samplingLimits"]) if "samplingLimits" in rule else None,
+    )
+
+
+def _sampling(limits: Object) -> SamplingLimits:
+    temperature = limits.get("maxTemperature")
+    return SamplingLimits(
+        output_tokens=limits.get("maxOutputTokens"),
+        choices=limits.get("maxChoices"),
+        temperature=None if temperature is None else float(temperature),
+        top_logprobs=limits.get("maxTopLogprobs"),
     )
 
 
