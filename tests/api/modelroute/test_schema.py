@@ -1,16 +1,20 @@
 """ModelRoutes that pydantic and a real API server accept or refuse."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from penstock.api.modelroute.kind import ModelRouteSpec
 from penstock.clients.kubernetes.client import Kube
 from penstock.clients.kubernetes.resources import MODEL_ROUTES
+from penstock.core.routing.header_pattern import check_expressions
 from penstock.core.spec.service import API_VERSION
 from penstock.errors import Rejected
 
+ROOT = Path(__file__).parents[3]
 REFS = [{"name": "old", "weight": 90}, {"kind": "InferenceService", "name": "new", "weight": 10}]
 RULE: dict[str, Any] = {"name": "all", "backendRefs": REFS}
 
@@ -129,6 +133,12 @@ def pydantic_error(wanted: object) -> str | None:
 @pytest.mark.parametrize("wanted", GOOD)
 def test_valid_routes_are_accepted(wanted: object) -> None:
     assert pydantic_error(wanted) is None
+
+
+def test_the_example_is_valid() -> None:
+    body = yaml.safe_load((ROOT / "examples" / "model-route.yaml").read_text())
+    assert pydantic_error(body["spec"]) is None
+    check_expressions(body["spec"]["rules"])
 
 
 @pytest.mark.parametrize(("wanted", "sentence"), BAD)

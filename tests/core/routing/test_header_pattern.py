@@ -60,6 +60,12 @@ def test_what_re2_cannot_match_is_refused_with_the_rule(expression):
         check_expressions([rule("a", expression)])
 
 
+def test_the_compiled_expressions_of_a_route_are_bounded_together():
+    check_expressions([rule("(a?){900}", "(b?){900}")])
+    with pytest.raises(ValueError, match=r"have 5412 instructions .* may have 4000: use shorter"):
+        check_expressions([rule("(a?){900}", "(b?){900}"), rule("(c?){900}")])
+
+
 def test_a_route_has_a_bounded_number_of_expressions():
     check_expressions([rule(*["a"] * MAX_EXPRESSIONS)])
     with pytest.raises(ValueError, match="33 regular expressions, and a route may have 32"):

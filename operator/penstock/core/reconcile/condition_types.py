@@ -73,8 +73,8 @@ ROUTE_REASONS: Mapping[str, str] = {
     "GatewaysBehind": "A gateway does not apply the present spec yet.",
     "HeldByOtherNamespace": HELD_BY_OTHER_NAMESPACE_MEANING,
     "InvalidMatches": (
-        "A regular expression of a rule cannot be used, or there are too many. Gateways keep the last rules "
-        "that they could read."
+        "A regular expression of a rule cannot be used, or they are too many or too large. Gateways keep the "
+        "last rules that they could read."
     ),
     "ModelNameInUse": "Another route of the namespace had this model name first.",
     "NoGateways": "No gateway is known to be ready.",
