@@ -100,22 +100,22 @@ def chats(name: str, replicas: int, *events: Event) -> RoutingScenario:
     )
 
 
-def mooncake(traces: Path) -> RoutingScenario:
-    """Ten minutes of Mooncake's conversations on 6 engines."""
+def mooncake(traces: Path, seed: int) -> RoutingScenario:
+    """Ten minutes of Mooncake's conversations on 6 engines: other minutes for each of five seeds."""
     return RoutingScenario(
         name="mooncake",
         duration_s=600.0,
         warm_up_s=120.0,
         profile=ENGINE,
         replicas=6,
-        workload=Trace(path=traces / MOONCAKE, format="mooncake"),
+        workload=Trace(path=traces / MOONCAKE, format="mooncake", from_s=580.0 * (seed % 5)),
     )
 
 
-def cases(traces: Path) -> dict[str, RoutingScenario]:
+def cases(traces: Path, seed: int = 0) -> dict[str, RoutingScenario]:
     listed = [
         *(shared(rps) for rps in (8.0, 16.0, 24.0)),
-        mooncake(traces),
+        mooncake(traces, seed),
         chats("chats", 6),
         no_prefix(14.0),
         chats("chats-restart", 6, Restart(at_s=180.0)),
@@ -135,7 +135,7 @@ Work = tuple[str, str, int]
 
 def simulate(traces: Path, admission: str, work: Work) -> Summary:
     case, rule, seed = work
-    scenario = cases(traces)[case].model_copy(update={"admission": admission})
+    scenario = cases(traces, seed)[case].model_copy(update={"admission": admission})
     return run(scenario, rule, seed)
 
 
