@@ -55,6 +55,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"gateway": {"tls": {"secretName": "A_b"}}}, "gateway.tls.secretName: String should match"),
     ({"gateway": {"region": "eu west"}}, "gateway.region: String should match"),
+    (
+        {"gateway": {"allowedExternalUrls": ["api.example.com"]}},
+        "gateway.allowedExternalUrls.0: String should match",
+    ),
     ({"gateway": {"trustedProxies": ["proxy"]}}, "gateway.trustedProxies.0: String should match"),
     ({"gateway": {"trustedProxies": ["0.0.0.0/0"]}}, "gateway.trustedProxies.0: String should match"),
     ({"gateway": {"extraVolumes": [{"name": "gateway-tls"}]}}, "gateway.extraVolumes.0: "),

@@ -75,6 +75,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     "tls": {
         "gateway": {
             "tls": {"secretName": "gateway-certificate.a"},
+            "allowedExternalUrls": ["https://api.example.com/v1", "http://10.0.0.1:8080"],
             "trustedProxies": ["10.0.0.0/8", "2001:db8::1"],
             "serviceAccountAudience": "https://models.example/a?b=c",
             "region": "eu-west",

@@ -8,6 +8,7 @@ import pytest
 from penstock.clients.metrics.metric_set import MetricSet
 from penstock.observability.metrics import (
     gateway,
+    gateway_external,
     gateway_tenants,
     operator,
     operator_adapters,
@@ -36,9 +37,12 @@ SOURCES = {
         "observability/service_samples.py",
     ],
 }
-MODULES = {gateway: [gateway, gateway_tenants], operator: [operator, operator_adapters]}
+MODULES = {
+    gateway: [gateway, gateway_external, gateway_tenants],
+    operator: [operator, operator_adapters],
+}
 # Names by which that code imports the modules of a list.
-LIST_NAMES = ("specs", "gateway", "gateway_tenants")
+LIST_NAMES = ("specs", "gateway", "gateway_external", "gateway_tenants")
 # Methods that report a loop's errors. Their first argument is the loop's name.
 ERROR_METHODS = ("isolate_errors", "isolate_pass", "report")
 LISTS = pytest.mark.parametrize("listed", list(SOURCES), ids=["gateway", "operator"])

@@ -12,6 +12,7 @@ def build(
     pods: Iterable[Object],
     routes: Iterable[Object] = (),
     adapters: Iterable[Object] = (),
+    externals: Iterable[Object] = (),
 ) -> Snapshot:
     """Build a snapshot that has no previous one."""
-    return SnapshotBuilder().build(services, pods, routes, adapters)
+    return SnapshotBuilder().build(services, pods, routes, adapters, externals)

@@ -5,10 +5,11 @@ import logging
 import signal
 import socket
 import uuid
+from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.clients.kubernetes.client import connect
+from penstock.clients.kubernetes.client import Kube, connect
 from penstock.clients.kubernetes.kubeconfig import current_namespace
 from penstock.clients.kubernetes.resources import TOKEN_REVIEWS
 from penstock.clients.machine.token_file import follow_token, read_token
@@ -65,14 +66,8 @@ async def serve(settings: GatewaySettings) -> None:
         )  # fmt: skip
         if batch_token is not None:
             gateway.serve_batches(batch_token)
-        metrics = gateway.state.metrics
-        metrics.observe_credentials(kube.configuration)
-        restarted, authenticator = metrics.count_watch_restart, gateway.state.authenticator
-        followers = [
-            group.create_task(snapshots.follow(kube, settings.namespace, restarted)),
-            group.create_task(authenticator.follow(kube, settings.keys_namespace, restarted)),
-            group.create_task(gateway.state.peers.follow(kube, current_namespace(), restarted)),
-        ]
+        gateway.state.metrics.observe_credentials(kube.configuration)
+        followers = [group.create_task(each) for each in _follow(gateway, kube, settings)]
         if batch_token is not None and settings.batch_token_file is not None:
             followed = follow_token(batch_token, settings.batch_token_file)
             followers.append(group.create_task(followed))
@@ -83,6 +78,19 @@ async def serve(settings: GatewaySettings) -> None:
                 follower.cancel()
             if tracer is not None:
                 await asyncio.to_thread(tracer.close)
+
+
+def _follow(
+    gateway: Gateway, kube: Kube, settings: GatewaySettings
+) -> list[Coroutine[None, None, None]]:
+    """What follows objects of the API server until it is cancelled."""
+    state, restarted = gateway.state, gateway.state.metrics.count_watch_restart
+    return [
+        state.snapshots.follow(kube, settings.namespace, restarted),
+        state.authenticator.follow(kube, settings.keys_namespace, restarted),
+        state.peers.follow(kube, current_namespace(), restarted),
+        state.providers.keys.follow(kube, state.snapshots),
+    ]
 
 
 def _stop_at_signals() -> asyncio.Event:
@@ -134,6 +142,7 @@ async def run(gateway: Gateway, stop: asyncio.Event, servers: HttpServers | None
     finally:
         gateway.state.authenticator.tokens.close()
         await gateway.state.mirror.close()
+        await gateway.state.providers.close()
         if gateway.state.batch_server is not None:
             await gateway.state.batch_server.close()
         await gateway.state.adapters.close()

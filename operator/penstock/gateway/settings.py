@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.core.providers.external_urls import ExternalUrl
 from penstock.core.routing.forwarded_client import Network
 from penstock.core.routing.gateway_defaults import MAX_BODY_BYTES, TOTAL_TIMEOUT_S
 from penstock.core.routing.hold import HOLD_S
@@ -41,6 +42,9 @@ class GatewaySettings:
     quota_store_password_file: Path | None = None
     # Time for which the ledger of usage is kept.
     usage_retention_days: int = 400
+
+    # Beginnings of URLs that external models may have; empty: none
+    allowed_external_urls: tuple[ExternalUrl, ...] = ()
 
     # Origins of web pages that may use the gateway, such as https://chat.example.com; "*": all.
     cors_origins: tuple[str, ...] = ()

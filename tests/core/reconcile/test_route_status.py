@@ -88,6 +88,7 @@ def test_the_claim_counts_before_the_status_is_written() -> None:
 MIRROR = {"backendRef": {"name": "new"}, "revision": "r1"}
 MIRRORED = {"name": "all", "backendRefs": [{"name": "old"}], "mirrors": [MIRROR]}
 FALLING_BACK = {"name": "all", "backendRefs": [{"name": "old"}], "fallbacks": [{"name": "new"}]}
+EXTERNAL = {"name": "all", "backendRefs": [{"kind": "ExternalModel", "name": "old"}]}
 ADAPTED = {"name": "all", "backendRefs": [{"kind": "LoraAdapter", "name": "sql"}]}
 UNWEIGHTED = {"name": "all", "backendRefs": [{"name": "old"}, {"name": "new", "weight": 0}]}
 UNREADABLE = MIRRORED | {"matches": [{"headers": [
@@ -110,6 +111,10 @@ FAILURES: list[tuple[Object, dict[str, Any], str, str, str, str]] = [
     ),
     (
         route("front", FALLING_BACK), {"services": {"old": service()}},
+        "ResolvedRefs", "BackendNotFound", "BackendNotFound", "NotStalled",
+    ),
+    (
+        route("front", EXTERNAL), {},
         "ResolvedRefs", "BackendNotFound", "BackendNotFound", "NotStalled",
     ),
     (
@@ -327,6 +332,14 @@ def test_every_reason_is_documented() -> None:
     assert words - NOT_REASONS == {*ROUTE_MEANINGS, *ROUTE_REASONS}
     listed = page().partition("## Conditions of a ModelRoute")[2]
     assert all(f"`{name}`" in listed for name in (*ROUTE_MEANINGS, *ROUTE_REASONS))
+
+
+def test_an_external_model_as_backend() -> None:
+    status = status_of(route("front", EXTERNAL), externals={"old": {}}, services={})
+    assert status["backends"] == [
+        {"rule": "all", "kind": "ExternalModel", "name": "old", "ready": "True"}
+    ]
+    assert conditions(status)["Ready"] == ("True", "Ready")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,16 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from penstock.api.externalmodel import kind as externalmodel
+from penstock.api.externalmodel.kind import ExternalModel
+from penstock.api.generation.columns import (
+    ADAPTER_COLUMNS,
+    COLUMNS,
+    EXTERNAL_COLUMNS,
+    ROUTE_COLUMNS,
+    TENANT_COLUMNS,
+    Columns,
+)
 from penstock.api.inferenceservice.kind import KIND, PLURAL, InferenceService
 from penstock.api.loraadapter import kind as loraadapter
 from penstock.api.loraadapter.kind import LoraAdapter
@@ -28,49 +38,6 @@ _KEPT = {
     "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
     "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string", OPERATOR_DEFAULT,
 }  # fmt: skip
-
-Columns = tuple[tuple[str, str, str, int], ...]
-
-COLUMNS: Columns = (
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
-    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
-    ("Desired", "integer", ".status.desiredReplicas", 0),
-    ("Ready-Replicas", "integer", ".status.readyReplicas", 0),
-    ("Rollout", "string", ".status.rollout.phase", 1),
-    ("URL", "string", ".status.url", 1),
-    ("Model", "string", ".status.modelName", 1),
-    ("Age", "date", ".metadata.creationTimestamp", 0),
-)
-
-ROUTE_COLUMNS: Columns = (
-    ("Model", "string", ".spec.modelName", 0),
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
-    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
-    ("Age", "date", ".metadata.creationTimestamp", 0),
-)
-
-ADAPTER_COLUMNS: Columns = (
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
-    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
-    ("Service", "string", ".spec.serviceRef.name", 0),
-    ("Model", "string", ".status.modelName", 0),
-    ("Loaded", "integer", ".status.loadedReplicas", 0),
-    ("Wanted", "integer", ".status.desiredReplicas", 0),
-    ("Demand", "string", ".status.demand.requestsPerSecond", 0),
-    ("Pool", "string", ".status.pool", 1),
-    ("Last-Used", "date", ".status.lastUsedTime", 1),
-    ("URI", "string", ".spec.model.uri", 1),
-    ("Age", "date", ".metadata.creationTimestamp", 0),
-)
-
-TENANT_COLUMNS: Columns = (
-    ("Priority", "integer", ".spec.priority", 0),
-    ("Weight", "integer", ".spec.fairShareWeight", 0),
-    ("Suspend", "string", ".spec.suspend", 0),
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
-    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
-    ("Age", "date", ".metadata.creationTimestamp", 0),
-)
 
 # Integers above 2^31 by the end of their path.
 _INT64 = ("eneration", "Bytes", ".limit")
@@ -216,6 +183,21 @@ def lora_adapter_crd() -> Schema:
     return _crd(kind, plural, "lora", schema, ADAPTER_COLUMNS, subresources)
 
 
+def external_model_crd() -> Schema:
+    """The CustomResourceDefinition of ExternalModel."""
+    schema = schema_of(ExternalModel)
+    schema["properties"]["metadata"] = {"type": "object"}
+    longest = externalmodel.MAX_NAME_LENGTH
+    schema["x-kubernetes-validations"] = [
+        {
+            "rule": f"self.metadata.name.size() <= {longest}",
+            "message": f"metadata.name must have at most {longest} characters: it is a label of metrics",
+        }
+    ]
+    kind, plural = externalmodel.KIND, externalmodel.PLURAL
+    return _crd(kind, plural, "extmodel", schema, EXTERNAL_COLUMNS, {})
+
+
 def tenant_crd() -> Schema:
     """The CustomResourceDefinition of Tenant. Its objects belong to no namespace."""
     schema = schema_of(Tenant)
@@ -234,7 +216,10 @@ def tenant_crd() -> Schema:
 
 def crds() -> list[Schema]:
     """Return all CRDs, in the order to apply."""
-    return [inference_service_crd(), model_route_crd(), lora_adapter_crd(), tenant_crd()]
+    return [
+        inference_service_crd(), model_route_crd(), lora_adapter_crd(), tenant_crd(),
+        external_model_crd(),
+    ]  # fmt: skip
 
 
 def _crd(

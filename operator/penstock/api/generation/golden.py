@@ -44,7 +44,10 @@ def fields_of(crd: dict[str, Any]) -> Fields:
     (version,) = spec["versions"]
     found = {
         NAMES: {key: spec["names"][key] for key in ("kind", "plural", "shortNames")},
-        **{f"({name} subresource)": facts for name, facts in version["subresources"].items()},
+        **{
+            f"({name} subresource)": facts
+            for name, facts in version.get("subresources", {}).items()
+        },
     }
     schema = version["schema"]["openAPIV3Schema"]
     _collect(schema, "", False, found)

@@ -27,6 +27,18 @@ spec:
   - {name: beta, matches: [{headers: [{name: x-tenant, value: acme}]}], backendRefs: [{name: chat-beta}]}
   - {name: all, backendRefs: [{name: chat, weight: 90}, {name: chat-next, weight: 10}]}
 """,
+    "ExternalModel": """\
+apiVersion: serving.penstock.dev/v1alpha1
+kind: ExternalModel
+metadata: {name: provider}
+spec:
+  url: https://api.example.com
+  api: OpenAI
+  model: large-model
+  keySecretRef: {name: provider-key, key: apiKey}
+  limits: {maxConcurrentRequests: 32, requestsPerMinute: 600}
+  price: {promptPerMillionTokens: '0.50', outputPerMillionTokens: '1.50'}
+""",
     "Tenant": """\
 apiVersion: serving.penstock.dev/v1alpha1
 kind: Tenant

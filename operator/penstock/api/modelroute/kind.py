@@ -37,13 +37,13 @@ class BackendRef(Model):
 
 
 class WeightedBackendRef(Model):
-    """Service or adapter that answers requests, with its weight."""
+    """Service, adapter or external model that answers requests, with its weight."""
 
-    kind: Literal["InferenceService", "LoraAdapter"] = Field(
+    kind: Literal["InferenceService", "LoraAdapter", "ExternalModel"] = Field(
         default="InferenceService", description="Kind of the backend."
     )
     name: Annotated[str, BACKEND_NAME] = Field(
-        description="Name of an InferenceService or LoraAdapter of the same namespace, such as chat.",
+        description="Name of an object of that kind in the same namespace, such as chat.",
         min_length=1,
         max_length=63,
     )
@@ -108,13 +108,13 @@ class Timeouts(Model):
 
 
 class Fallback(Model):
-    """Service or adapter that gets the requests which the backend could not answer."""
+    """Service, adapter or external model that gets the requests which the backend could not answer."""
 
-    kind: Literal["InferenceService", "LoraAdapter"] = Field(
+    kind: Literal["InferenceService", "LoraAdapter", "ExternalModel"] = Field(
         default="InferenceService", description="Kind of the fallback."
     )
     name: Annotated[str, BACKEND_NAME] = Field(
-        description="Name of an InferenceService or LoraAdapter of the same namespace, such as chat-small.",
+        description="Name of an object of that kind in the same namespace, such as chat-small.",
         min_length=1,
         max_length=63,
     )
@@ -159,7 +159,7 @@ class RouteRule(Model):
         json_schema_extra=ATOMIC,
     )
     backend_refs: Annotated[list[WeightedBackendRef], unique_by("kind", "name")] = Field(
-        description="Services and adapters that answer, by weight.",
+        description="Services, adapters and external models that answer, by weight.",
         min_length=1,
         max_length=8,
         json_schema_extra=map_by("kind", "name"),
@@ -175,8 +175,9 @@ class RouteRule(Model):
         "Most that the requests may ask a model to generate. Default: no limits."
     )
     fallbacks: Annotated[list[Fallback], unique_by("kind", "name")] = listed(
-        "Services and adapters that get a request which the backend could not answer and whose response has "
-        "not begun: in this order, each once. A tenant needs access to the fallback itself.",
+        "Services, adapters and external models that get a request which the backend could not answer and "
+        "whose response has not begun: in this order, each once. A tenant needs access to the fallback "
+        "itself.",
         max_length=4,
         json_schema_extra=map_by("kind", "name"),
     )

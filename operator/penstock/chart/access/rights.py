@@ -30,7 +30,7 @@ OPERATOR_RULES: list[Object] = [
     {"apiGroups": [GROUP], "resources": ["inferenceservices/status"], "verbs": ["patch"]},
     {
         "apiGroups": [GROUP],
-        "resources": ["modelroutes", "loraadapters"],
+        "resources": ["modelroutes", "loraadapters", "externalmodels"],
         "verbs": ["list", "watch"],
     },
     {
@@ -109,7 +109,7 @@ GATEWAY_PODS_RULES: list[Object] = [
 GATEWAY_RULES: list[Object] = [
     {
         "apiGroups": [GROUP],
-        "resources": ["inferenceservices", "modelroutes", "loraadapters"],
+        "resources": ["inferenceservices", "modelroutes", "loraadapters", "externalmodels"],
         "verbs": ["list", "watch"],
     },
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},

@@ -101,6 +101,9 @@ def _gateway_container() -> Object:
                 Text.of(f"--batch-url=http://{BATCH}.", ReleaseNamespace(), f".svc:{BATCH_PORT}"),
             ),
             If("batch.enabled", f"--batch-token-file={batch_token.FILE}"),
+            ForEach(
+                "gateway.allowedExternalUrls", Text.of("--allowed-external-url=", Value(ITEM))
+            ),
             ForEach("gateway.trustedProxies", Text.of("--trusted-proxy=", Value(ITEM))),
             Text.of("--service-account-audience=", Value("gateway.serviceAccountAudience")),
             ForEach("gateway.corsOrigins", Text.of("--cors-origin=", Value(ITEM))),

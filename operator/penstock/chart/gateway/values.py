@@ -14,6 +14,7 @@ from penstock.chart.component.values import (
     prefer_other_zones,
 )
 from penstock.chart.names import GATEWAY, MAX_NAMESPACE_LENGTH, NAMESPACE_PATTERN
+from penstock.core.providers.external_urls import URL_PATTERN
 from penstock.core.routing.origins import ORIGIN_PATTERN
 from penstock.core.routing.route_match import REGION_PATTERN
 from penstock.core.tenants.api_key import KEYS_NAMESPACE
@@ -32,6 +33,10 @@ _DRAIN_FLAG, _DRAIN_VARIABLE = "^--drain-", "^PENSTOCK_GW_DRAIN_"
 
 # Origin of web pages, in the form that `penstock gateway run --cors-origin` accepts.
 Origin = Annotated[str, Field(pattern=ORIGIN_PATTERN)]
+
+
+# Beginning of the URLs of ExternalModels, as `penstock gateway run --allowed-external-url` takes it.
+ExternalUrlPrefix = Annotated[str, Field(pattern=URL_PATTERN)]
 
 
 # A network or an address, as `penstock gateway run --trusted-proxy` takes it.
@@ -163,6 +168,9 @@ class Gateway(Component):
     cors_origins: list[Origin] = Field(default=[])
     """Origins of web pages that may use the gateway, such as https://chat.example.com; `*` for all. Without
     any, browsers let no page of another origin read its responses."""
+    allowed_external_urls: list[ExternalUrlPrefix] = Field(default=[])
+    """Beginnings of the URLs that ExternalModels may have, up to a slash, such as https://api.example.com or
+    https://gateway.other-cluster.example.com/v1. Without any, requests leave the cluster to none of them."""
     trusted_proxies: list[TrustedProxy] = Field(default=[])
     """Networks of proxies whose X-Forwarded-For names the client, and whose headers prove identities of
     Tenants, such as 10.0.0.0/8. Without any, the address of each connection counts as the client's, and no

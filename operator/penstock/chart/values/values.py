@@ -53,8 +53,8 @@ class UserRoles(ValuesModel):
 
     enabled: bool = True
     """Let users with the roles view, edit and admin of Kubernetes read and, but for view, write services,
-    ModelRoutes and LoraAdapters where they have these roles. Tenants they may read if they have one of them
-    in the whole cluster, and write only as cluster-admin."""
+    ModelRoutes, LoraAdapters and ExternalModels where they have these roles. Tenants they may read if they
+    have one of them in the whole cluster, and write only as cluster-admin."""
 
 
 class TenantRoles(ValuesModel):

@@ -2,8 +2,9 @@
 
 import asyncio
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 import uvicorn
@@ -11,6 +12,7 @@ import uvicorn
 from penstock.cli.options.logs import LogFormatOption, LogLevelOption
 from penstock.cli.options.servers import BATCH_TOKEN_FILE, HostOption
 from penstock.clients.machine.logs import configure as configure_logs
+from penstock.core.providers.external_urls import ExternalUrl, parse_external_url
 from penstock.core.routing.forwarded_client import Network, parse_trusted_proxy
 from penstock.core.routing.route_match import REGION_PATTERN
 from penstock.errors import CertificateError, KubeError, TokenFileError
@@ -22,20 +24,22 @@ from penstock.gateway.settings import GatewaySettings
 app = typer.Typer(no_args_is_help=True)
 
 DEFAULT = GatewaySettings()
+T = TypeVar("T")
+
+
+def _checked(parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _origin(text: str) -> str:
-    try:
-        return check_origin(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    return _checked(check_origin, text)
 
 
 def _trusted_proxy(text: str) -> Network:
-    try:
-        return parse_trusted_proxy(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    return _checked(parse_trusted_proxy, text)
 
 
 def _region(text: str) -> str:
@@ -47,11 +51,12 @@ def _region(text: str) -> str:
     return text
 
 
+def _external_url(text: str) -> ExternalUrl:
+    return _checked(parse_external_url, text)
+
+
 def _quota_store(text: str) -> str:
-    try:
-        return check_store_url(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    return _checked(check_store_url, text)
 
 
 @app.callback()
@@ -110,6 +115,15 @@ def run(
             help="Origin of web pages that may use the gateway, such as https://chat.example.com; *: all "
             "(repeatable). Without it no page of another origin may.",
             parser=_origin,
+        ),
+    ] = [],  # noqa: B006 - Typer copies it
+    allowed_external_url: Annotated[
+        list[Any],
+        typer.Option(
+            metavar="URL",
+            help="Beginning of the URLs that ExternalModels may have, such as https://api.example.com/v1 "
+            "(repeatable). Without it no request is sent to any.",
+            parser=_external_url,
         ),
     ] = [],  # noqa: B006 - Typer copies it
     trusted_proxy: Annotated[
@@ -265,8 +279,12 @@ def run(
         missing = "--batch-url" if not batch_url else "--batch-token-file"
         raise typer.BadParameter("batches need both options; set it too", param_hint=missing)
     configure_logs(values.pop("log_format"), values.pop("log_level"))
-    origins, proxies = values.pop("cors_origin"), values.pop("trusted_proxy")
-    _serve(GatewaySettings(cors_origins=tuple(origins), trusted_proxies=tuple(proxies), **values))
+    lists: dict[str, Any] = {
+        "cors_origins": tuple(values.pop("cors_origin")),
+        "trusted_proxies": tuple(values.pop("trusted_proxy")),
+        "allowed_external_urls": tuple(values.pop("allowed_external_url")),
+    }
+    _serve(GatewaySettings(**lists, **values))
 
 
 def _serve(settings: GatewaySettings) -> None:

@@ -61,6 +61,7 @@ INFERENCE_SERVICES = Resource("serving.penstock.dev/v1alpha1", "inferenceservice
 MODEL_ROUTES = Resource("serving.penstock.dev/v1alpha1", "modelroutes")
 LORA_ADAPTERS = Resource("serving.penstock.dev/v1alpha1", "loraadapters")
 TENANTS = Resource("serving.penstock.dev/v1alpha1", "tenants", namespaced=False)
+EXTERNAL_MODELS = Resource("serving.penstock.dev/v1alpha1", "externalmodels")
 
 KINDS = {
     "ConfigMap": CONFIG_MAPS,
@@ -90,5 +91,6 @@ KINDS = {
     "ModelRoute": MODEL_ROUTES,
     "LoraAdapter": LORA_ADAPTERS,
     "Tenant": TENANTS,
+    "ExternalModel": EXTERNAL_MODELS,
     "Event": EVENTS,
 }

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -77,14 +78,20 @@ class PodConnector(aiohttp.TCPConnector):
     """A pool of connections to pods, without a limit on their number.
 
     receive_buffer_bytes: bound on what the kernel holds of an unread response, which it doubles; None: the
-    kernel's own, of several MiB.
+    kernel's own, of several MiB. check_address: called with each address before it is connected to; raises
+    OSError to refuse it.
     """
 
-    def __init__(self, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        receive_buffer_bytes: int | None = None,
+        *,
+        check_address: Callable[[AddrInfoType], None] = lambda _: None,
+    ) -> None:
         super().__init__(
             limit=0,
             keepalive_timeout=IDLE_CONNECTION_S,
-            socket_factory=partial(_new_socket, receive_buffer_bytes),
+            socket_factory=partial(_new_socket, receive_buffer_bytes, check_address),
         )
         self._factory = partial(_new_connection, loop=self._loop)
 
@@ -98,7 +105,12 @@ def _new_connection(loop: asyncio.AbstractEventLoop) -> ResponseHandler:
     return PodConnection(loop)
 
 
-def _new_socket(receive_buffer_bytes: int | None, address: AddrInfoType) -> socket.socket:
+def _new_socket(
+    receive_buffer_bytes: int | None,
+    check_address: Callable[[AddrInfoType], None],
+    address: AddrInfoType,
+) -> socket.socket:
+    check_address(address)
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     if receive_buffer_bytes is not None:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from penstock.clients.kubernetes.client import Kube, Object
 from penstock.clients.kubernetes.informer import Informer, Key, key_of
-from penstock.clients.kubernetes.resources import MODEL_ROUTES
+from penstock.clients.kubernetes.resources import EXTERNAL_MODELS, MODEL_ROUTES
 from penstock.clients.machine.clock import unix_time
 from penstock.controller.process.failures import Failures
 from penstock.controller.watching.status_loop import StatusLoop, write_status
@@ -60,11 +60,21 @@ class RouteStatuses:
             changed=self._route_changed,
             restarted=restarted,
         )
+        self._externals = Informer(
+            kube,
+            EXTERNAL_MODELS,
+            namespace=namespace,
+            changed=lambda _: self._loop.wake(),
+            restarted=restarted,
+            is_optional=True,
+        )
 
     async def run(self) -> None:
         """Watch the routes and write their statuses, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._routes.run())
+            group.create_task(self._externals.run())
+            await self._externals.synced.wait()
             await self._loop.run()
 
     @property
@@ -81,6 +91,7 @@ class RouteStatuses:
         services, deployments, adapters = self._services(), self._deployments(), self._adapters()
         if services is None or deployments is None or adapters is None:
             return
+        externals = _by_namespace({key_of(each): each for each in self._externals})
         of_adapters = _by_namespace({key_of(each): each for each in adapters})
         # The older of two new routes takes a name that both claim, as in gateways.
         in_order = sorted(self._routes, key=order_of_objects)
@@ -93,6 +104,7 @@ class RouteStatuses:
                 revisions=revisions.get(namespace, {}),
                 applied=self._applied(key),
                 adapters=of_adapters.get(namespace, {}),
+                externals=externals.get(namespace, {}),
             )
             with self._failures.isolate_errors("routes", *key):
                 await self._write(route, inputs)

@@ -19,7 +19,7 @@ from penstock.core.reconcile.name_conflict import name_conflict
 from penstock.core.reconcile.status import as_objects
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.routing.header_pattern import check_expressions
-from penstock.core.routing.route import ADAPTER, SERVICE
+from penstock.core.routing.route import ADAPTER, EXTERNAL, SERVICE
 from penstock.core.spec.service import Object
 
 
@@ -27,9 +27,9 @@ from penstock.core.spec.service import Object
 class RouteInputs:
     """Inputs of a route's status besides the route.
 
-    names: model names that all objects claim. services, adapters: of its namespace, by name. revisions: those
-    with pods, by service. applied: generation of the route that each gateway applies, None for a gateway that
-    does not answer; None while the gateways are unknown.
+    names: model names that all objects claim. services, adapters, externals: of its namespace, by name.
+    revisions: those with pods, by service. applied: generation of the route that each gateway applies, None
+    for a gateway that does not answer; None while the gateways are unknown.
     """
 
     names: NameIndex
@@ -37,11 +37,14 @@ class RouteInputs:
     revisions: Mapping[str, frozenset[str]]
     applied: AppliedGenerations | None
     adapters: Mapping[str, Object] = field(default_factory=dict)
+    externals: Mapping[str, Object] = field(default_factory=dict)
 
     def backend(self, ref: Object) -> Object | None:
         """The object that a reference names; None if it does not exist, or is the pool of an adapter."""
         if ref.get("kind") == ADAPTER:
             return self.adapters.get(ref["name"])
+        if ref.get("kind") == EXTERNAL:
+            return self.externals.get(ref["name"])
         service = self.services.get(ref["name"])
         return None if service is None or adapter_of(service) else service
 
@@ -224,7 +227,12 @@ def _backends(route: Object, inputs: RouteInputs) -> list[Object]:
 
 
 def _readiness(backend: Object | None, kind: str) -> Truth:
-    """Whether a service has an engine that answers, or an adapter is ready; Unknown if it does not exist."""
+    """Whether a service has an engine that answers, or an adapter is ready; Unknown if it does not exist.
+
+    Nobody knows of an external model whether it would answer.
+    """
+    if kind == EXTERNAL:
+        return "Unknown" if backend is None else "True"
     wanted = "Ready" if kind == ADAPTER else "TrafficAvailable"
     found: Truth = find_condition((backend or {}).get("status"), wanted).get("status", "Unknown")
     return found

@@ -23,6 +23,8 @@ from penstock.core.routing.prompt_kinds import (
 
 # Forms of an API's errors. Responses: bodies are OpenAI's, but a stream has an event `error` and no DONE.
 ErrorForm = Literal["OpenAI", "Responses", "Anthropic"]
+# APIs of providers of external models.
+ProviderApi = Literal["OpenAI", "Anthropic"]
 # What routes do with a prompt. Routes of different APIs may do the same.
 Task = Literal[
     "Chat",
@@ -66,6 +68,7 @@ class Api:
     # stream that ends without it was cut off.
     last_event: tuple[str, str] = ("data", r"\[DONE\]")
     errors: ErrorForm = "OpenAI"  # form of the gateway's own errors
+    provider: ProviderApi | None = None  # which external models have the route; None: none of them
     # Fields that bound the generated tokens of a response. The first one is the usual one.
     output_bounds: Sequence[str] = ()
     # Tokens that engines generate at most without such a field; None: as many as the model can
@@ -113,6 +116,7 @@ CHAT = Api(
     prompts=OPENAI_PROMPTS,
     usage=OPENAI_USAGE,
     overhead_events=2,  # the first event has only the role
+    provider="OpenAI",
     output_bounds=CHAT_BOUNDS,
     logprobs=CHAT_LOGPROBS,
 )
@@ -121,6 +125,7 @@ COMPLETIONS = Api(
     task="Completion",
     prompts=OPENAI_PROMPTS[::-1],  # engines ignore the messages beside a prompt
     usage=OPENAI_USAGE,
+    provider="OpenAI",
     output_bounds=("max_tokens",),
     default_output_tokens=16,  # of OpenAI's API
     logprobs=("logprobs", "prompt_logprobs"),
@@ -172,13 +177,16 @@ MESSAGES_API = Api(
     overhead_events=5,  # the beginning and the end of the message and of one block, and the delta of usage
     last_event=("event", "message_stop|error"),
     errors="Anthropic",
+    provider="Anthropic",
     output_bounds=("max_tokens",),
 )
 
 # `total_tokens` is the only count that all versions of vLLM report for these routes.
 PROMPT_USAGE = UsageFields("total_tokens", output=None, cached=None)
 EMBEDDED: Sequence[Mapping[str, PromptKind]] = ({"input": TEXT}, {"messages": MESSAGES})
-EMBEDDINGS = Api(path="/v1/embeddings", task="Embedding", prompts=EMBEDDED, usage=PROMPT_USAGE)
+EMBEDDINGS = Api(
+    path="/v1/embeddings", task="Embedding", prompts=EMBEDDED, usage=PROMPT_USAGE, provider="OpenAI"
+)
 COHERE_EMBED = Api(
     path="/v2/embed",
     task="Embedding",
@@ -210,7 +218,7 @@ APIS = (
     MESSAGES_API,
     Api(
         path="/v1/messages/count_tokens", task="Tokenization", prompts=(), usage=None,
-        errors="Anthropic",
+        errors="Anthropic", provider="Anthropic",
     ),
     EMBEDDINGS,
     COHERE_EMBED,

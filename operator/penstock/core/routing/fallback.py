@@ -16,6 +16,8 @@ REASONS_BY_REJECTION: Mapping[str, FallbackReason] = {
     "queue_full": FallbackReason.OVERLOAD,
     "engines_failed": FallbackReason.ERROR,
     "adapter_load_failed": FallbackReason.ABSENCE,
+    "external_key_missing": FallbackReason.ABSENCE,
+    "external_not_allowed": FallbackReason.ABSENCE,
     "no_endpoint": FallbackReason.ABSENCE,
     "route_broken": FallbackReason.ABSENCE,
     "scaled_to_zero": FallbackReason.ABSENCE,

@@ -12,9 +12,10 @@ from penstock.core.routing.route_match import Match, RoutedRequest
 from penstock.core.routing.sampling_limits import SamplingLimits
 from penstock.core.routing.weights import choose_by_key, choose_by_weight
 
-BackendKind = Literal["InferenceService", "LoraAdapter"]
+BackendKind = Literal["InferenceService", "LoraAdapter", "ExternalModel"]
 SERVICE: Literal["InferenceService"] = "InferenceService"
 ADAPTER: Literal["LoraAdapter"] = "LoraAdapter"
+EXTERNAL: Literal["ExternalModel"] = "ExternalModel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A service or an adapter of the route's namespace."""
+    """A service, an adapter or an external model of the route's namespace."""
 
     name: str
     kind: BackendKind = SERVICE
@@ -73,7 +74,8 @@ class RouteRule:
     """Rule of a route."""
 
     matches: tuple[Match, ...]  # conditions, one of which must hold; empty for every request
-    # backends, adapters: services and LoraAdapters of the same namespace, each with its weight
+    # backends, adapters, externals: services, LoraAdapters and ExternalModels of the same namespace, each
+    # with its weight
     backends: tuple[tuple[str, int], ...]
     affinity: Affinity = "None"
     # Name in lower case; requests with the same value of it stay with one backend, instead of those with the
@@ -82,6 +84,7 @@ class RouteRule:
     mirrors: tuple[Mirror, ...] = ()
     timeout_s: float | None = None  # of a whole request
     adapters: tuple[tuple[str, int], ...] = ()
+    externals: tuple[tuple[str, int], ...] = ()
     fallbacks: tuple[Fallback, ...] = ()  # in order
     # Time from the arrival of a stream to its first byte, after which it falls back; None: the TTFT objective
     # of the service
@@ -95,13 +98,16 @@ class RouteRule:
     @property
     def all_backends(self) -> list[Backend]:
         """The backends, also those without weight."""
-        services = [Backend(name) for name, _ in self.backends]
-        return services + [Backend(name, ADAPTER) for name, _ in self.adapters]
+        return [backend for backend, _ in self._weighted]
+
+    @property
+    def _weighted(self) -> list[tuple[Backend, int]]:
+        by_kind = (SERVICE, self.backends), (ADAPTER, self.adapters), (EXTERNAL, self.externals)
+        return [(Backend(name, kind), weight) for kind, named in by_kind for name, weight in named]
 
     def backend(self, draw: float, key: bytes | None) -> Backend:
         """The backend that answers. draw: uniform in [0, 1). key: of the requests that stay together."""
-        shares = [(Backend(name), weight) for name, weight in self.backends if weight > 0]
-        shares += [(Backend(name, ADAPTER), weight) for name, weight in self.adapters if weight > 0]
+        shares = [(backend, weight) for backend, weight in self._weighted if weight > 0]
         # The names of services alone: their requests stay where they went before there were adapters.
         by_names = {backend.names: backend for backend, _ in shares}
         named = [(backend.names, weight) for backend, weight in shares]

@@ -46,6 +46,13 @@ def add_fields(body: bytes, fields: Mapping[str, str | bool | float]) -> bytes:
     return b"%b%b}" % (body.rstrip()[:-1], added)
 
 
+def add_usage_option(body: bytes) -> bytes:
+    """Return the body with OpenAI's option to end a stream with its usage, unless it has such options."""
+    if b'"stream_options"' in body:
+        return body
+    return b'%b,"stream_options":{"include_usage":true}}' % body.rstrip()[:-1]
+
+
 def _is_text(value: bytes, text: str) -> bool:
     """Whether a JSON string is this text. Only one with escapes has to be parsed."""
     return (from_json(value) if b"\\" in value else value[1:-1].decode()) == text

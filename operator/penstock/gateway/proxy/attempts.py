@@ -175,7 +175,11 @@ class Attempts:
             try:
                 async with self._state.unanswered.watch(service, endpoint.pod):
                     return await self._state.upstream.send(
-                        endpoint.address, outgoing, cancellation, telemetry.timeline, service
+                        f"http://{endpoint.address}",
+                        outgoing,
+                        cancellation,
+                        telemetry.timeline,
+                        service,
                     )
             except AttemptFailed as failed:
                 result = failed

@@ -126,7 +126,7 @@ class ProxiedRequest:
             self._request = limit_sampling(self._pending, followed.rule, self._client)
         if self._pending.previous_response:  # no other service has it
             followed = None
-        fallbacks = FallbackTargets(followed, self._context.access)
+        fallbacks = FallbackTargets(followed, self._context.access, self._pending.api)
         with contextlib.ExitStack() as budget:
             while target is None or (
                 error := await self._try(target, owner, fallbacks, headers, arrived_s, cancellation)

@@ -109,7 +109,11 @@ class StoredResponseRequest:
         )  # fmt: skip
         outgoing = self._telemetry.start_attempt(outgoing, endpoint)
         return await state.upstream.send(
-            endpoint.address, outgoing, cancellation, self._telemetry.timeline, service.key
+            f"http://{endpoint.address}",
+            outgoing,
+            cancellation,
+            self._telemetry.timeline,
+            service.key,
         )
 
     async def _pass_on(self, failed: AttemptFailed, cancellation: CancellationScope) -> None:

@@ -13,6 +13,7 @@ from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.http.headers import Scope, headers_for_engine, path_with_query
 from penstock.gateway.limits.request_allocation import RequestAllocation
 from penstock.gateway.proxy.attempts import Attempts
+from penstock.gateway.proxy.external_attempt import ExternalAttempt
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
 from penstock.gateway.proxy.tenant_limits import admit, settle
 from penstock.gateway.quotas.request_quota import RequestQuota
@@ -61,9 +62,11 @@ class TargetRequest:
         self._context = context
         self._state, self._client = context.state, context.client
         self._caller, self._telemetry = context.caller, context.telemetry
-        self.attempts = Attempts(
-            context.state, context.client, context.telemetry, note_response, context.caller.name
-        )
+        self._parts = (
+            context.state, context.client, context.telemetry, note_response, context.caller.name,
+        )  # fmt: skip
+        self._at_engines = Attempts(*self._parts)
+        self.attempts: Attempts | ExternalAttempt = self._at_engines
         self._quota = RequestQuota(context.state.quotas, context.caller.tenant)
         self.record: RequestRecord | None = None
 
@@ -105,11 +108,16 @@ class TargetRequest:
             self._context.allocation.assign(holder, hold.retry_after_s(service))
         else:
             self._context.allocation.assign(holder)
-        selector = self._selector(target, owner, request, hold, headers, record, cancellation)
-        request = request.with_model(target.model)
-        outgoing = self._outgoing(request, service)
-        trying = self.attempts.run(request, outgoing, target, selector, cancellation, record)
-        del request, outgoing
+        if target.external is None:
+            selector = self._selector(target, owner, request, hold, headers, record, cancellation)
+            request = request.with_model(target.model)
+            outgoing = self._outgoing(request, service)
+            trying = self._at_engines.run(request, outgoing, target, selector, cancellation, record)
+            del outgoing
+        else:
+            attempt = self.attempts = ExternalAttempt(*self._parts)
+            trying = attempt.run(request, headers, target.external, cancellation, record)
+        del request
         with self._state.open_requests.hold(service.key):
             await trying
 

@@ -6,6 +6,7 @@ from penstock.core.tenants.limits import Usage
 from penstock.core.tenants.tenant import Tenant
 from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.proxy.attempts import Attempts
+from penstock.gateway.proxy.external_attempt import ExternalAttempt
 from penstock.gateway.quotas.request_bounds import bound_request
 from penstock.gateway.quotas.request_quota import RequestQuota
 from penstock.gateway.selection.routing_target import RoutingTarget
@@ -48,7 +49,9 @@ async def admit(
     return request
 
 
-def settle(request_quota: RequestQuota, record: RequestRecord | None, attempts: Attempts) -> None:
+def settle(
+    request_quota: RequestQuota, record: RequestRecord | None, attempts: Attempts | ExternalAttempt
+) -> None:
     """Count what a request that has ended has used, by the engine's counts if there are any."""
     reserved = request_quota.reserved
     if reserved is None or record is None or attempts.endpoint is None:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from penstock.core.providers.external_model import ExternalModel
+from penstock.core.routing.apis import Api
 from penstock.core.routing.fallback import choose_fallback
 from penstock.core.routing.route import Backend, FallbackReason
 from penstock.gateway.apis.request import InferenceRequest
@@ -19,10 +21,11 @@ class FallbackTargets:
     """The fallbacks of one request.
 
     followed: the rule that it follows; None: it has no fallbacks. access: what the caller may use. The right
-    to a route gives none to its fallbacks.
+    to a route gives none to its fallbacks. api: of the request, which an external model may not have.
     """
 
-    def __init__(self, followed: FollowedRule | None, access: ModelAccess) -> None:
+    def __init__(self, followed: FollowedRule | None, access: ModelAccess, api: Api) -> None:
+        self._api = api
         self._followed = followed
         self._access = access
         self._tried: set[Backend] = set() if followed is None else {followed.backend}
@@ -35,6 +38,8 @@ class FallbackTargets:
 
         def is_usable(backend: Backend) -> bool:
             claim = backend_claim(snapshot, route, backend)
+            if isinstance(claim, ExternalModel) and not claim.speaks(self._api):
+                return False
             return claim is not None and self._access.allows(claim)
 
         found = choose_fallback(self._followed.rule.fallbacks, reason, self._tried, is_usable)

@@ -3,7 +3,9 @@
 import random
 from dataclasses import dataclass, replace
 
-from penstock.core.routing.route import ADAPTER, Backend, Mirror, RouteRule
+from penstock.core.providers.external_model import ExternalModel
+from penstock.core.routing.pick import Side
+from penstock.core.routing.route import ADAPTER, EXTERNAL, Backend, Mirror, RouteRule
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.apis.request import InferenceRequest
@@ -30,20 +32,17 @@ class BackendMissing(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class RoutingTarget:
-    """The service that answers a request, and where copies of the request go.
-
-    mirrors: those of the ModelRoute that apply to this request. rollout_mirror: that of the service's
-    rollout; None: it does not copy this request. timeout_s: of the whole request; None: the gateway's.
-    followed: the rule that led here; None without a ModelRoute. adapter: the one that the service answers
-    with; None: the base model.
-    """
+    """The service that answers a request, and where copies of the request go."""
 
     service: Service
-    mirrors: tuple[Mirror, ...] = ()
-    rollout_mirror: RolloutMirror | None = None
-    timeout_s: float | None = None
-    followed: FollowedRule | None = None
-    adapter: Adapter | None = None
+    mirrors: tuple[Mirror, ...] = ()  # of the ModelRoute that apply to this request
+    rollout_mirror: RolloutMirror | None = (
+        None  # of the service; None: it does not copy this request
+    )
+    timeout_s: float | None = None  # of the whole request; None: the gateway's
+    followed: FollowedRule | None = None  # the rule that led here; None without a ModelRoute
+    adapter: Adapter | None = None  # that the service answers with; None: the base model
+    external: ExternalModel | None = None  # that answers, for which `service` stands
 
     @property
     def model_route(self) -> str:
@@ -98,6 +97,8 @@ def backend_target(
             target = adapter_target(snapshot, adapter, request)
         case Service() as service:
             target = service_target(service)
+        case ExternalModel() as external:
+            target = _external_target(external)
         case None:
             message = (
                 f"the ModelRoute {route.key} sends this request to the {backend.kind} {backend.name}, which "
@@ -107,9 +108,26 @@ def backend_target(
     return replace(target, timeout_s=followed.rule.timeout_s, followed=followed)
 
 
-def backend_claim(snapshot: Snapshot, route: Route, backend: Backend) -> Service | Adapter | None:
-    """Return the service or the adapter that a route names; None if it does not exist."""
+def _external_target(external: ExternalModel) -> RoutingTarget:
+    """Return the target of an external model. The service in it has a key and a name, and no engines."""
+    service = Service(
+        namespace=external.namespace,
+        name=external.service_key.partition("/")[2],
+        served_name=external.served_name,
+        created_s=external.created_s,
+        weights={Side(""): 100},
+        endpoints=(),
+    )
+    return RoutingTarget(service, external=external)
+
+
+def backend_claim(
+    snapshot: Snapshot, route: Route, backend: Backend
+) -> Service | Adapter | ExternalModel | None:
+    """Return the object that a route names; None if it does not exist."""
     name = f"{route.namespace}/{backend.name}"
+    if backend.kind == EXTERNAL:
+        return snapshot.get_external(name)
     return snapshot.get_adapter(name) if backend.kind == ADAPTER else snapshot.get_backend(name)
 
 

@@ -26,6 +26,7 @@ from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.adapter_reader import AdapterReader
+from penstock.gateway.snapshots.external_reader import read_external
 from penstock.gateway.snapshots.object_reader import ObjectReader, object_name
 from penstock.gateway.snapshots.route_reader import read_route
 from penstock.gateway.snapshots.snapshot import (
@@ -81,6 +82,7 @@ class SnapshotBuilder:
             "Pod", lambda body, _: lora_engine(body), keeps_last=False
         )
         self.adapters = AdapterReader()
+        self._externals = ObjectReader("ExternalModel", lambda body, _: read_external(body))
         self._built: dict[str, _BuiltService] = {}
 
     def build(
@@ -89,6 +91,7 @@ class SnapshotBuilder:
         pods: Iterable[Object],
         routes: Iterable[Object] = (),
         adapters: Iterable[Object] = (),
+        externals: Iterable[Object] = (),
     ) -> Snapshot:
         """Build the next snapshot. Each argument: all objects of the kind."""
         pods = list(pods)
@@ -109,6 +112,7 @@ class SnapshotBuilder:
             tuple(built.values()),
             tuple(self._routes.read_all(routes).values()),
             _with_pools(found_adapters, built),
+            tuple(self._externals.read_all(externals).values()),
         )
 
     def _with_engines(self, service: Service, engines: list[_EnginePod]) -> _BuiltService:

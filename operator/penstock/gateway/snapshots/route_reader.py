@@ -8,6 +8,7 @@ from penstock.core.routing.affinity import affinity_of
 from penstock.core.routing.header_pattern import HeaderPattern, check_expressions
 from penstock.core.routing.route import (
     ADAPTER,
+    EXTERNAL,
     SERVICE,
     Backend,
     BackendKind,
@@ -44,6 +45,7 @@ def _rule(rule: Object) -> RouteRule:
         matches=tuple(map(_match, rule.get("matches", []))),
         backends=_weights_of(rule, SERVICE),
         adapters=_weights_of(rule, ADAPTER),
+        externals=_weights_of(rule, EXTERNAL),
         affinity=affinity_of(affinity.get("type", "None")),
         affinity_header=header and header.lower(),
         mirrors=tuple(

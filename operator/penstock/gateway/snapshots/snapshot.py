@@ -17,6 +17,7 @@ from penstock.core.observed.name_claims import (
     restored_claim,
 )
 from penstock.core.observed.name_index import NameIndex
+from penstock.core.providers.external_model import ExternalModel
 from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import RouteRule
@@ -124,12 +125,14 @@ class Snapshot:
     services: tuple[Service, ...] = ()
     routes: tuple[Route, ...] = ()
     adapters: tuple[Adapter, ...] = ()
+    externals: tuple[ExternalModel, ...] = ()  # only routes lead to them
     # The first of the names in `models`, in alphabetical order, for errors
     first_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _by_model: dict[str, Claim] = field(init=False, repr=False, compare=False)
     _models: tuple[tuple[str, Claim], ...] = field(init=False, repr=False, compare=False)
     _by_key: dict[str, Service] = field(init=False, repr=False, compare=False)
     _adapters_by_key: dict[str, Adapter] = field(init=False, repr=False, compare=False)
+    _externals_by_key: dict[str, ExternalModel] = field(init=False, repr=False, compare=False)
     _versions: dict[str, dict[str, AdapterVersion]] = field(init=False, repr=False, compare=False)
     _demand: dict[str, dict[str, AdapterDemand]] = field(init=False, repr=False, compare=False)
 
@@ -142,6 +145,8 @@ class Snapshot:
         object.__setattr__(self, "_by_key", {service.key: service for service in self.services})
         adapters = {adapter.key: adapter for adapter in self.adapters}
         object.__setattr__(self, "_adapters_by_key", adapters)
+        externals = {external.key: external for external in self.externals}
+        object.__setattr__(self, "_externals_by_key", externals)
         versions: dict[str, dict[str, AdapterVersion]] = {}
         demand: dict[str, dict[str, AdapterDemand]] = {}
         for adapter in self.adapters:
@@ -185,6 +190,10 @@ class Snapshot:
         """Return the adapter "namespace/name"; None if there is none."""
         return self._adapters_by_key.get(key)
 
+    def get_external(self, key: str) -> ExternalModel | None:
+        """Return the external model "namespace/name"; None if there is none."""
+        return self._externals_by_key.get(key)
+
     @property
     def services_with_adapters(self) -> list[Service]:
         """The services that at least one adapter is of, and the dedicated pools of adapters."""
@@ -199,8 +208,11 @@ class Snapshot:
         return self._demand.get(service, {})
 
     def revisions(self) -> dict[str, set[str]]:
-        """Revisions by service: those with pods or weight, and those that routes mirror to."""
-        found: dict[str, set[str]] = {}
+        """Revisions by service: those with pods or weight, and those that routes mirror to.
+
+        An external model counts as a service without one.
+        """
+        found: dict[str, set[str]] = {each.service_key: set() for each in self.externals}
         for service in self.services:
             sides = (*service.sides.values(), *service.weights)
             found[service.key] = {side.revision for side in sides}

@@ -8,6 +8,7 @@ from functools import partial
 from penstock.clients.kubernetes.client import Kube
 from penstock.clients.kubernetes.informer import Informer, Key
 from penstock.clients.kubernetes.resources import (
+    EXTERNAL_MODELS,
     INFERENCE_SERVICES,
     LORA_ADAPTERS,
     MODEL_ROUTES,
@@ -145,7 +146,8 @@ class _Follower:
         )
         pods = watch(PODS, selector=selector, changed=self._schedule)
         self._adapters = watch(LORA_ADAPTERS, changed=self._note_adapter, is_optional=True)
-        self.informers = services, pods, routes, self._adapters
+        externals = watch(EXTERNAL_MODELS, changed=self._schedule, is_optional=True)
+        self.informers = services, pods, routes, self._adapters, externals
 
     async def run(self) -> None:
         """Watch the objects until cancelled."""

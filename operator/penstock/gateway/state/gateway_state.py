@@ -23,6 +23,7 @@ from penstock.gateway.snapshots.snapshot import Snapshot
 from penstock.gateway.snapshots.store import SnapshotStore
 from penstock.gateway.state.batch_server import BatchServer
 from penstock.gateway.state.endpoint_state import EndpointStates
+from penstock.gateway.state.external_providers import ExternalProviders
 from penstock.gateway.state.response_owners import ResponseOwners
 from penstock.gateway.state.wake_calls import WakeCalls
 from penstock.gateway.stats.registry import StatsRegistry
@@ -69,6 +70,7 @@ class GatewayState:
     adapters: AdapterCopies = field(init=False)
     mirror: RequestMirror = field(init=False)
     limits: RequestLimits = field(init=False)
+    providers: ExternalProviders = field(init=False)
     quotas: Quotas = field(init=False)
     peers: GatewayPeers = field(default_factory=GatewayPeers)
     is_draining: bool = False
@@ -109,6 +111,8 @@ class GatewayState:
         )
         residency.listeners.append(self.admission_queues.note_copies)
         self.snapshots.listeners.append(self.admission_queues.update)
+        self.providers = ExternalProviders(self.settings)
+        self.snapshots.listeners.append(self.providers.update)
         self.snapshots.listeners.append(self.unanswered.update)
         self.snapshots.listeners.append(lambda _: self.metrics.snapshots.inc())
 

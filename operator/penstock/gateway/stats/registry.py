@@ -63,7 +63,11 @@ class StatsRegistry:
             (service, self._by_service.get(service.key) or ServiceStats())
             for service in snapshot.services
         ]
-        self._by_service = {service.key: stats for service, stats in current}
+        external = {each.service_key for each in snapshot.externals}
+        self._by_service = {
+            key: self._by_service[key] for key in external & self._by_service.keys()
+        }
+        self._by_service |= {service.key: stats for service, stats in current}
         for service, stats in current:
             stats.keep_only(service.sides)
         at_s, now_s = unix_time(), self._now()

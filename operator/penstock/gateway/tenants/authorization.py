@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from penstock.core.providers.external_model import ExternalModel
 from penstock.core.tenants.tenant import Tenant
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.snapshots.snapshot import Claim
@@ -18,7 +19,7 @@ class ModelAccess:
     tenant: Tenant | None = None
     api_path: str = ""
 
-    def allows(self, claim: Claim) -> bool:
+    def allows(self, claim: Claim | ExternalModel) -> bool:
         """Whether the tenant may use what answers to a model name."""
         if self.tenant is None:
             return True

@@ -62,13 +62,16 @@ class UpstreamRequest:
 
 
 class Upstream:
-    """Connection pool to all engines."""
+    """Connection pool to all engines, or to the providers of external models.
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    connector: of the pool; None: one to pods.
+    """
+
+    def __init__(self, settings: GatewaySettings, connector: PodConnector | None = None) -> None:
         self._settings = settings
         self._held_bytes = SharedLimit(settings.max_held_answer_bytes)
         self._session = aiohttp.ClientSession(
-            connector=PodConnector(RECEIVE_BUFFER_BYTES),
+            connector=connector or PodConnector(RECEIVE_BUFFER_BYTES),
             read_bufsize=READ_AHEAD_BYTES,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -90,16 +93,20 @@ class Upstream:
 
     async def send(
         self,
-        address: str,
+        origin: str,
         request: UpstreamRequest,
         cancellation: CancellationScope,
         timeline: Timeline,
         service: str,
+        *,
+        connect_timeout_s: float | None = None,
     ) -> UpstreamResponse:
         """Send a request and wait for the first event of a stream, or for all of another response.
 
-        address: "host:port" of the engine. service: "namespace/name", for which a held response counts.
-        Another response may take as long as the whole request may. Raises AttemptFailed.
+        origin: the URL before the path, such as http://10.0.0.1:8000. service: "namespace/name", for which a
+        held response counts.
+        connect_timeout_s: None: the gateway's. Another response may take as long as the whole request may.
+        Raises AttemptFailed.
         """
         settings = self._settings
         first_byte_s = (
@@ -107,7 +114,7 @@ class Upstream:
         )
         cancellation.enter_phase(RequestPhase.FIRST_BYTE, first_byte_s)
         timeline.enter(RequestPhase.CONNECT)
-        source = await self._post(address, request, timeline)
+        source = await self._post(origin, request, timeline, connect_timeout_s)
         is_open = False
         try:
             response = await self._read_start(source, request.api, service)
@@ -129,17 +136,27 @@ class Upstream:
                 source.close()
 
     async def _post(
-        self, address: str, request: UpstreamRequest, timeline: Timeline
+        self,
+        origin: str,
+        request: UpstreamRequest,
+        timeline: Timeline,
+        connect_timeout_s: float | None,
     ) -> aiohttp.ClientResponse:
         """Send a request and wait for the head of its response. Raises AttemptFailed."""
         upload = aiohttp.UploadTracker()
+        timeout = (
+            self._session.timeout
+            if connect_timeout_s is None
+            else aiohttp.ClientTimeout(total=None, connect=connect_timeout_s)
+        )
         try:
             return await self._session.request(
                 request.method,
-                f"http://{address}{request.path}",
+                f"{origin}{request.path}",
                 data=body_payload(request.body) if request.body else None,
                 headers=request.headers,
                 allow_redirects=False,
+                timeout=timeout,
                 trace_request_ctx=timeline,
                 upload_tracker=upload,
             )

@@ -3,6 +3,7 @@
 from penstock.core.routing.apis import APIS, BATCH_ROUTES, STORED_RESPONSE_ROUTES
 from penstock.core.routing.charge import CHARGES, Ending
 from penstock.core.routing.route import FallbackReason
+from penstock.observability.metrics.gateway_external import EXTERNAL_METRICS
 from penstock.observability.metrics.gateway_tenants import TENANT, TENANT_METRICS
 from penstock.observability.metrics.specs import (
     CREDENTIAL,
@@ -23,7 +24,16 @@ from penstock.observability.metrics.specs import (
 PHASE_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 40, 160)
 
 WATCHED = Label(
-    "resource", ("inferenceservices", "loraadapters", "modelroutes", "pods", "secrets", "tenants")
+    "resource",
+    (
+        "externalmodels",
+        "inferenceservices",
+        "loraadapters",
+        "modelroutes",
+        "pods",
+        "secrets",
+        "tenants",
+    ),
 )
 # Routes of lists of models, and all paths that are no route: of both only refused requests are counted.
 MODEL_LIST_ROUTES = ("/v1/models", "/v1/models/{name:path}")
@@ -47,12 +57,13 @@ REJECTION = Label(
     (
         "adapter_load_failed", "batch_server", "concurrency", "connections", "context_length_exceeded",
         "credentials_differ", "credentials_expired", "credentials_invalid", "credentials_missing",
-        "displaced", "engines_failed", "insufficient_quota", "internal", "invalid_request",
-        "issuer_unavailable", "late_first_token", "memory", "model_moved", "model_not_found", "no_endpoint",
-        "no_route", "not_synced", "overloaded", "queue_full", "rate_limit_exceeded", "request_above_limit",
-        "response_not_found", "route_broken", "route_not_allowed", "route_timeout", "scaled_to_zero",
-        "service_missing", "shutdown", "stalled", "tenant_queue_full", "tenant_suspended", "timeout",
-        "token_review_failed", "too_large", "too_many_invalid_tokens",
+        "displaced", "engines_failed", "external_api", "external_key_missing", "external_not_allowed",
+        "insufficient_quota", "internal", "invalid_request", "issuer_unavailable", "late_first_token",
+        "memory", "model_moved", "model_not_found", "no_endpoint", "no_route", "not_synced", "overloaded",
+        "queue_full", "rate_limit_exceeded", "request_above_limit", "response_not_found", "route_broken",
+        "route_not_allowed", "route_timeout", "scaled_to_zero", "service_missing", "shutdown", "stalled",
+        "tenant_queue_full", "tenant_suspended", "timeout", "token_review_failed", "too_large",
+        "too_many_invalid_tokens",
     ),
 )  # fmt: skip
 RETRY_REASON = Label(
@@ -277,7 +288,7 @@ DRAINING = gauge(
 
 METRICS: tuple[MetricSpec, ...] = (
     BUILD_INFO, REQUESTS, RESPONSES, MODEL_ROUTE_REQUESTS, FALLBACKS, REJECTIONS, TENANT_REJECTIONS, 
-    *TENANT_METRICS, OPEN, RETRIES, STREAMS_CUT,
+    *TENANT_METRICS, *EXTERNAL_METRICS, OPEN, RETRIES, STREAMS_CUT,
     DISCONNECTS, TOKENS_TOTAL, OBJECTIVE_REQUESTS, OBJECTIVE_MISSES, IN_FLIGHT, WAITING, WAIT_S,
     FIRST_BYTE_S, PHASE_S, REQUEST_S, TPOT_S, ADAPTER_REQUESTS, ADAPTER_MISSES, ADAPTER_LOADS,
     ADAPTER_LOAD_FAILURES, ADAPTER_WAITING, ADAPTER_LOAD_S, MIRRORED_REQUESTS, MIRRORED_FIRST_BYTE_S,

@@ -17,7 +17,15 @@ LOOP = Label(
 PASS = Label("loop", ("adapters", "scaler", "judge"))
 WATCHED = Label(
     "resource",
-    ("deployments", "loraadapters", "modelroutes", "pods", "resourcequotas", "tenants"),
+    (
+        "deployments",
+        "externalmodels",
+        "loraadapters",
+        "modelroutes",
+        "pods",
+        "resourcequotas",
+        "tenants",
+    ),
 )
 LOAD_OUTCOME = Label("outcome", ("ok", "failed"))
 OUTCOME = Label("outcome", ("ok", "retry", "error"))

@@ -1,0 +1,1 @@
+"""Providers of external models: their URLs, limits, prices and keys."""
