@@ -6,7 +6,7 @@ import json
 from ipaddress import ip_address
 
 import pytest
-from tests.gateway.engine_answers import EVENT, breaks, cuts, hangs, resets, stream, whole
+from tests.gateway.engine_answers import EVENT, begins, breaks, cuts, hangs, resets, stream, whole
 from tests.support.gateway_callers import api_key, bearer, let_in, tenant
 from tests.support.gateway_snapshots import build
 
@@ -291,3 +291,37 @@ async def test_usage_of_streams_is_asked_for_and_hidden(start_far):
     assert json.loads(provider.requests[0].body)["stream_options"] == {"include_usage": True}
     assert b"usage" not in body
     assert await front.metric("penstock_gateway_external_tokens_total", kind="prompt") == 3
+
+
+async def test_series_of_a_deleted_external_model_are_removed(start_far):
+    front, _ = await start_far(answers)
+    assert (await send(front))[0] == 200
+    await front.idle()
+    tokens = "penstock_gateway_external_tokens_total"
+    assert await front.metric(tokens) == 5
+    front.snapshots.publish(Snapshot())
+    assert await front.metric(tokens) == 0
+
+
+@pytest.mark.parametrize("behavior", [hangs, begins])
+async def test_client_that_leaves_ends_the_request_to_the_provider(start_far, behavior):
+    front, provider = await start_far(behavior, limits={"maxConcurrentRequests": 1})
+    asking = asyncio.create_task(send(front, stream=True))
+    await provider.arrived.wait()
+    await asyncio.sleep(0.02)
+    asking.cancel()
+    async with asyncio.timeout(5):
+        await provider.left.wait()
+    await front.idle()
+    assert front.gateway.state.providers.use(front.snapshots.current.externals[0]).num_running == 0
+
+
+async def test_provider_that_sends_one_byte_and_hangs(start_far):
+    async def one_byte(request):
+        await request.head()
+        await request.chunk(b"d")
+        await asyncio.Event().wait()
+
+    front, _ = await start_far(one_byte, fallback=answers, timeouts={"firstByte": "200ms"})
+    status, headers, _ = await send(front, stream=True)
+    assert (status, headers["x-penstock-fallback"]) == (200, "error")

@@ -150,6 +150,7 @@ class GatewayState:
         routes = {route.key for route in snapshot.routes}
         adapters = {(each.service, each.name) for each in snapshot.adapters}
         self.metrics.remove_stale_series(revisions, routes, adapters)
+        self.metrics.routes.keep_only({external.key for external in snapshot.externals})
 
     def _note_adapter_load(self, adapter: Adapter, took_s: float, is_failed: bool) -> None:
         self.stats.adapters.get(adapter).count_load(took_s, is_failed=is_failed)
