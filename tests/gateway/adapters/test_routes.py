@@ -60,5 +60,5 @@ async def test_a_route_to_a_missing_adapter_is_a_503(pool):
     assert (status, error["code"]) == (503, "route_broken")
     assert error["message"] == (
         "the ModelRoute default/route sends this request to the LoraAdapter sql, which the namespace "
-        "default does not have: create it, or change the route's backendRefs"
+        "default does not have: create it, or change the route"
     )

@@ -12,6 +12,7 @@ PREFLIGHT = {
 }
 EXPOSED = (
     "x-request-id, x-penstock-service, x-penstock-revision, x-penstock-model, x-penstock-fallback, "
+    "x-penstock-limited-fields, "
     "retry-after, x-ratelimit-limit-requests, "
     "x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
     "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"

@@ -7,13 +7,13 @@ import pytest
 
 from penstock.core.routing.apis import CHAT
 from penstock.core.routing.pick import Side
-from penstock.core.routing.route import Mirror, RouteRule
+from penstock.core.routing.route import Backend, Mirror, RouteRule
 from penstock.core.routing.route_match import Match
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.apis.request import parse
 from penstock.gateway.selection.model_routing import resolve
-from penstock.gateway.selection.routing_target import RoutingTarget
+from penstock.gateway.selection.routing_target import FollowedRule, RoutingTarget
 from penstock.gateway.snapshots.snapshot import Route, Snapshot
 from penstock.gateway.tenants.authorization import ModelAccess
 
@@ -85,7 +85,7 @@ def test_request_that_no_rule_matches_is_a_404(make_service):
         None,
     )
     assert resolve(snapshot, request_for("any", user="ada"), {}, ANY) == RoutingTarget(
-        snapshot.services[0], model_route="default/route"
+        snapshot.services[0], followed=FollowedRule(snapshot.routes[0], rule, Backend("chat"))
     )
 
 
@@ -94,7 +94,7 @@ def test_route_to_a_missing_service_is_a_503(make_service):
     assert error_of(snapshot, request_for("any")) == (
         503,
         "the ModelRoute default/route sends this request to the InferenceService newer, which the "
-        "namespace default does not have: create it, or change the route's backendRefs",
+        "namespace default does not have: create it, or change the route",
         None,
         "route_broken",
         5,
@@ -106,7 +106,9 @@ def test_mirrors_of_a_route_and_of_a_rollout_are_sampled(make_service):
     service, mirror = replace(make_service(), mirror=own), Mirror("other", None, 100)
     rule = RouteRule((), (("chat", 1),), mirrors=(mirror, Mirror("third", None, 0)))
     snapshot = snapshot_with_route(rule, services=(service,))
-    target = RoutingTarget(service, (mirror,), own, model_route="default/route")
+    target = RoutingTarget(
+        service, (mirror,), own, followed=FollowedRule(snapshot.routes[0], rule, Backend("chat"))
+    )
     assert resolve(snapshot, request_for("any"), {}, ANY) == target
     assert resolve(snapshot, request_for("chat"), {}, ANY) == RoutingTarget(service, (), own)
     none = replace(service, mirror=replace(own, percent=0))
