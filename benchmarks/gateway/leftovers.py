@@ -20,7 +20,7 @@ def _held(gateway: Gateway) -> Iterator[tuple[str, object]]:
     yield "scopes", len(state.cancel_scopes)
     yield "open requests", state.open_requests.total
     yield "waiting requests", state.waiting_requests.total
-    yield "tokens at endpoints", dict(state.endpoints.tokens)
+    yield "tokens at endpoints", dict(state.engines.tokens)
     yield "connections of requests", state.limits.connections.held
     yield "bytes of bodies", state.limits.body_bytes.held
     yield "bytes of answers", state.upstream.held_bytes

@@ -15,10 +15,10 @@ from statistics import median
 
 from benchmarks.options import option_parser
 
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.histogram import Histogram
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (
     EngineReading,

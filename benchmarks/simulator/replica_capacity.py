@@ -29,10 +29,10 @@ from benchmarks.options import option_parser
 from benchmarks.simulator.panel.lengths import USES, Lengths, Range
 from benchmarks.simulator.panel.replica import demand_of, prefill_s, shared_tokens
 
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.by_objectives.state import ObjectivesState
 from penstock.core.scaling.learned.capacity import Capacity, EngineLimits, Mix, capacity
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.learned.priors import prior
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import Observation, attended_tokens

@@ -7,7 +7,6 @@ from random import Random
 import pytest
 from benchmarks.simulator.adapter_placement import ZIPF, capacity_rps
 
-from penstock.core.routing import scorers
 from penstock.sim.adapters.bound import fewest_loads
 from penstock.sim.adapters.penstock import Penstock
 from penstock.sim.adapters.pool import Pool
@@ -64,27 +63,15 @@ def test_a_cold_request_is_answered_within_its_load_and_half_a_second() -> None:
     assert len(late) <= 0.001 * len(drawn)
 
 
-def test_a_scorer_is_in_force_for_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last pod gets all requests for an adapter that every pod has, however many it has."""
-
-    def requests_by_pod() -> list[int]:
-        one = {"count": 1, "slots": 1, "load_s": (0.1, 0.1)}
-        pool = Pool(Penstock(), ADAPTERS.model_copy(update=one), 0)
-        name = pool.versions[0].engine_name
-        for pod in pool.pods:
-            pod.load(name)
-        requests = [Request(f"r{i}", 1.0, 100, 1000, adapter=name) for i in range(12)]
-        pool.run(requests, until_s=1.5)
-        return [pod.num_open for pod in pool.pods]
-
-    def prefer(candidates: scorers.Candidates) -> list[float]:
-        assert candidates.request.conversation_key is None
-        last = max(engine.pod for engine in candidates.engines)
-        return [1e9 * (engine.pod == last) for engine in candidates.engines]
-
-    assert requests_by_pod() == [4, 4, 4]
-    monkeypatch.setattr(scorers, "SCORERS", (*scorers.SCORERS, (1.0, prefer)))
-    assert requests_by_pod() == [0, 0, 12]
+def test_requests_for_an_adapter_are_spread_over_the_pods_that_have_it() -> None:
+    one = {"count": 1, "slots": 1, "load_s": (0.1, 0.1)}
+    pool = Pool(Penstock(), ADAPTERS.model_copy(update=one), 0)
+    name = pool.versions[0].engine_name
+    for pod in pool.pods:
+        pod.load(name)
+    requests = [Request(f"r{i}", 1.0, 100, 1000, adapter=name) for i in range(12)]
+    pool.run(requests, until_s=1.5)
+    assert [pod.num_open for pod in pool.pods] == [4, 4, 4]
 
 
 def test_a_hot_adapter_has_a_copy_on_every_pod_within_5_s_of_a_step() -> None:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from random import Random
 
-from penstock.core.admission.admission import Admission
 from penstock.core.admission.admission_spec import AdmissionSpec
 from penstock.core.admission.decision import Reject
-from penstock.core.admission.engine_load import EngineLoad, Placement, Waiting
-from penstock.core.admission.prefill_throughput import PrefillThroughput
+from penstock.core.admission.engine_load import EngineLoad, Waiting
+from penstock.core.admission.engines import Engines
+from penstock.core.admission.placement import Placement
 from penstock.core.routing.pick import Side
 from penstock.core.routing.weights import choose_by_key, choose_by_weight
 from penstock.core.scaling.histogram import HistogramCounter
@@ -18,6 +18,7 @@ from penstock.sim.request import Request
 from penstock.sim.routing.penstock import Penstock
 from penstock.sim.routing.picker import Picker
 from penstock.sim.routing.view import EngineView
+from penstock.sim.side_queue import SideQueue
 from penstock_engine.contract.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 STABLE = Side("stable")
@@ -25,15 +26,6 @@ STABLE = Side("stable")
 FIRST_OUTPUT_TOKENS, MEMORY = 256.0, 0.98
 # Attempts per request. Another engine is tried if one crashes before the first token.
 MAX_TRIES = 3
-
-
-class _Queue:
-    """Admission queue for the engines of one side."""
-
-    def __init__(self, spec: AdmissionSpec) -> None:
-        self.admission = Admission(spec)
-        self.loads: dict[str, EngineLoad] = {}
-        self.queued: dict[str, Request] = {}
 
 
 class Gateway:
@@ -52,11 +44,12 @@ class Gateway:
         tpot_s: float | None = None,
         picker: Picker | None = None,
         keeps_side: bool = False,
+        prefix_block_tokens: int = 0,
     ) -> None:
         """finished: called once per request, whatever its outcome. tpot_s: objective sent to engines.
 
         picker: picks the engine of a request; None: Penstock's own. keeps_side: whether the requests of a
-        conversation go to one side.
+        conversation go to one side. prefix_block_tokens: as engines have it.
         """
         self.requests: list[Request] = []
         self._finished = finished
@@ -64,19 +57,20 @@ class Gateway:
         self._random = random
         self._spec = spec
         self._engine_tpot_s = tpot_s
+        self._all = Engines()
         self._picker = picker or Penstock()
+        self._picker.attach(self._all)
         self._keeps_side = keeps_side
+        self._prefix_block_tokens = prefix_block_tokens
         self._scrapes = False
-        self._queues = {STABLE: _Queue(spec)}
+        self._queues = {STABLE: SideQueue(spec)}
         self.weights: Mapping[Side, int] = {STABLE: 100}
         self.sides: dict[str, Side] = {}
         self._engines: dict[str, Engine] = {}
-        self._belief = PrefillThroughput()  # estimate for a new engine while there is no other
         # By pod, removed ones included, as their requests go on
         self._views: dict[str, EngineView] = {}
         self._sent: dict[str, tuple[Request, Waiting, Placement]] = {}
         self._output_tokens = FIRST_OUTPUT_TOKENS
-        self._uncached_share = 1.0
         self._expects_expiry = False
         self._prompt_tokens = self._ended = self._shed = self._failed = 0
         self._ended_tokens = self._attended_tokens = self._late = 0
@@ -94,17 +88,14 @@ class Gateway:
         """Set the traffic weights. Requests queued for a side without weight are queued again."""
         self.weights = weights
         for side in weights.keys() - self._queues.keys():
-            self._queues[side] = _Queue(self._spec)
+            self._queues[side] = SideQueue(self._spec)
         for side in self._queues.keys() - weights.keys():
             self._empty(self._queues[side])
 
     def add_engine(self, pod: str, engine: Engine, side: Side = STABLE) -> None:
-        queue = self._queues.setdefault(side, _Queue(self._spec))
+        queue = self._queues.setdefault(side, SideQueue(self._spec))
         self._engines[pod] = engine
-        belief = next((load.throughput.as_prior() for load in queue.loads.values()), self._belief)
-        load = queue.loads[pod] = EngineLoad(
-            pod=pod, kv_capacity_tokens=engine.profile.kv_tokens, throughput=belief
-        )
+        load = queue.loads[pod] = self._all.load(pod, queue.kind, engine.profile.kv_tokens)
         self._add_view(EngineView(pod, load, engine))
         self.sides[pod] = side
         queue.admission.requeue_late()
@@ -116,8 +107,8 @@ class Gateway:
     def remove_engine(self, pod: str) -> None:
         """Send no new requests to this pod. Its running requests go on."""
         queue = self._queues[self.sides[pod]]
-        self._belief = queue.loads[pod].throughput.as_prior()
         del self._engines[pod], queue.loads[pod]
+        self._all.keep_only(self._engines.keys(), self._engines.keys())
         self._picker.engine_removed(pod, self._clock.now)
         if not queue.loads:
             self._empty(queue)
@@ -135,8 +126,6 @@ class Gateway:
         """Record the first token of a request."""
         self._views[request.pod].unanswered -= 1
         self._ttft_s.add(self._clock.now - request.arrival_s)
-        cached_share = request.cached_tokens / request.prompt_tokens
-        self._uncached_share += (1 - MEMORY) * (1 - cached_share - self._uncached_share)
         self._sent[request.request_id][2].first_token(self._clock.now)
         self._picker.first_token(request, self._clock.now)
         self._dispatch()
@@ -154,6 +143,9 @@ class Gateway:
         tokens = request.prompt_tokens + request.output_tokens
         admission = self._queues[self.sides[request.pod]].admission
         admission.correct(request.requester, tokens - waiting.kv_tokens)
+        self._all.note_cached(
+            self._sent[request.request_id][2], request.prompt_tokens, request.cached_tokens
+        )
         self._settle(request)
         self._finished(request)
         self._dispatch()
@@ -185,17 +177,17 @@ class Gateway:
     def _queued(self) -> list[Request]:
         return [request for queue in self._queues.values() for request in queue.queued.values()]
 
-    def _draw_queue(self, request: Request) -> _Queue:
+    def _draw_queue(self, request: Request) -> SideQueue:
         """Draw a side by weight or conversation: one without engines gets nothing while another has some."""
         sides = [(s, w) for s, w in self.weights.items() if self._queues[s].loads]
         sides = sides or list(self.weights.items())
         if len(sides) == 1:
             return self._queues[sides[0][0]]
-        if self._keeps_side and (key := request.attributes.conversation_key) is not None:
+        if self._keeps_side and (key := request.conversation_key) is not None:
             return self._queues[choose_by_key(sides, key)]
         return self._queues[choose_by_weight(sides, self._random.random())[0]]
 
-    def _empty(self, queue: _Queue) -> None:
+    def _empty(self, queue: SideQueue) -> None:
         queued, queue.queued = queue.queued, {}
         for request in queued.values():
             queue.admission.remove(request.request_id)
@@ -203,17 +195,22 @@ class Gateway:
 
     def _enqueue(self, request: Request) -> None:
         queue = self._draw_queue(request)
-        prefill_tokens = request.prompt_tokens * self._uncached_share
+        attributes = request.attributes(self._prefix_block_tokens)
+        loads = list(queue.loads.values())
+        cached_tokens = self._all.reported_tokens(
+            attributes.prefix, request.prompt_tokens, queue.loads.keys()
+        )
         waiting = Waiting(
             request.request_id,
             request.arrival_s,
             request.arrival_s + self._spec.ttft_s,
-            prefill_tokens,
+            request.prompt_tokens,
             request.prompt_tokens + self._output_tokens / 2,
-            request.attributes,
+            attributes,
             requester=request.requester,
+            cached_tokens=cached_tokens,
         )
-        decision = queue.admission.add(waiting, self._clock.now, list(queue.loads.values()))
+        decision = queue.admission.add(waiting, self._clock.now, loads)
         if isinstance(decision, Reject):
             self._shed_one(request)
             return
@@ -237,7 +234,7 @@ class Gateway:
     def _send(self, request: Request, waiting: Waiting, fitting: list[EngineLoad]) -> None:
         now, views = self._clock.now, [self._views[load.pod] for load in fitting]
         view = self._picker.pick(request, waiting, views, now, self._random.random())
-        pod, placement = view.pod, Placement(view.load, waiting, now)
+        pod, placement = view.pod, self._all.send(waiting, view.load, now)
         request.pod = pod
         request.num_tries += 1
         request.sent_s, request.predicted_s = now, self._picker.predicted_s(request)
@@ -260,7 +257,7 @@ class Gateway:
         request.beside = (request.beside + view.requests) / 2
         if request.first_token_s is None:
             view.unanswered -= 1
-        placement.release()
+        placement.release(self._clock.now)
         self._picker.ended(request, self._clock.now)
 
     def _add_view(self, view: EngineView) -> None:

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from penstock.core.admission.requester import ANYBODY, Requester
+from penstock.core.routing.prefix.prompt_prefix import PromptPrefix
 from penstock.core.routing.prompt_kinds import MESSAGES, Prompt
 from penstock.core.routing.request_attributes import RequestAttributes
 
@@ -81,12 +82,17 @@ class Request:
         self.first_token_s: float | None = None
         self.end_s: float | None = None
 
+    def attributes(self, prefix_block_tokens: int) -> RequestAttributes:
+        """Attributes for the choice of an engine. prefix_block_tokens: as in `prompt_of`."""
+        prefix = prefix_of(self, prefix_block_tokens)
+        return RequestAttributes(None, self.conversation_key, prefix)
+
     @property
-    def attributes(self) -> RequestAttributes:
-        """Attributes for scorers. They have the conversation's key in place of its first message."""
+    def conversation_key(self) -> bytes | None:
+        """Digest of the session, or of the first block of a prompt without one, as of a first message."""
         opening = [self.session] if self.session else [str(block) for block in self.prefix[:1]]
         messages = [{"role": "user", "content": text} for text in opening]
-        return RequestAttributes.of({}, Prompt([(MESSAGES, messages)]))
+        return RequestAttributes.of({}, Prompt([(MESSAGES, messages)])).conversation_key
 
     @property
     def ttft_s(self) -> float | None:
@@ -104,6 +110,18 @@ class Request:
             return False
         first, each = self.ttft_s, self.tpot_s
         return first is not None and each is not None and first <= ttft_s and each <= tpot_s
+
+
+def prefix_of(request: Request, prefix_block_tokens: int) -> PromptPrefix:
+    """Beginnings of the prompt, whose length is in tokens instead of bytes."""
+    hashes, ends, last = [], [], 0
+    for number, block in enumerate(request.prefix, 1):
+        if not prefix_block_tokens or number * prefix_block_tokens > request.prompt_tokens:
+            break
+        last = hash((last, block))
+        hashes.append(last)
+        ends.append(number * prefix_block_tokens)
+    return PromptPrefix(tuple(hashes), tuple(ends), request.prompt_tokens)
 
 
 def block_token(request: Request, index: int) -> int:

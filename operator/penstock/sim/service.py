@@ -55,7 +55,12 @@ class Service:
             spec.workload, parent.duration_s, random("load")
         )
         self.gateway = Gateway(
-            spec.admission_spec, clock, random("routing"), self._finished, spec.engine_tpot_s
+            spec.admission_spec,
+            clock,
+            random("routing"),
+            self._finished,
+            spec.engine_tpot_s,
+            prefix_block_tokens=block_tokens,
         )
         self.fleet = Fleet(
             spec.name,

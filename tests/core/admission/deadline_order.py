@@ -45,7 +45,9 @@ class DeadlineOrder:
             self._able[name].sort(key=lambda entry: entry[:2])
             while own[name] and self._able[name]:
                 deadline_s, _, head = self._able[name][0]
-                if any(e.ttft_s(head.prefill_tokens) <= deadline_s - latest_s for e in own[name]):
+                if any(
+                    e.ttft_s(head.prefill_tokens, now) <= deadline_s - latest_s for e in own[name]
+                ):
                     break
                 del self._able[name][0]
                 self._late[name].append((0.0, next(self._serials), head))
@@ -62,7 +64,8 @@ class DeadlineOrder:
                     and engine.has_kv_for(head.kv_tokens)
                     and engine.is_sure()
                     and (
-                        not engine.prefill_tokens or engine.ttft_s(head.prefill_tokens) <= within_s
+                        not engine.prefill_tokens
+                        or engine.ttft_s(head.prefill_tokens, now) <= within_s
                     )
                 ]
                 if fitting:

@@ -7,16 +7,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.core.admission.deadline_order import DeadlineOrder
+from tests.support.engine_models import model_of
 
 from penstock.core.admission.admission import Admission
 from penstock.core.admission.admission_spec import AdmissionSpec
 from penstock.core.admission.decision import Reject, Wait
-from penstock.core.admission.engine_load import KV_LIMIT, EngineLoad, Placement, Waiting
-from penstock.core.admission.prefill_throughput import PrefillThroughput
+from penstock.core.admission.engine_kind import EngineKind
+from penstock.core.admission.engine_load import KV_LIMIT, EngineLoad, Waiting
+from penstock.core.admission.placement import Placement
 from penstock.core.routing.request_attributes import RequestAttributes
 
 # 1,000 prompt tokens a second.
-THROUGHPUT = PrefillThroughput(1000.0, 1.0)
+MODEL = model_of(1000.0)
 ATTRIBUTES = RequestAttributes(user_key=None, conversation_key=None)
 SPEC = AdmissionSpec(ttft_s=1.0, max_queued=8, max_wait_s=60.0)
 
@@ -25,7 +27,7 @@ def engine(pod="p", prefill_tokens=0.0, kv_tokens=0.0):
     return EngineLoad(
         pod=pod,
         kv_capacity_tokens=10_000,
-        throughput=THROUGHPUT,
+        kind=EngineKind(MODEL),
         prefill_tokens=prefill_tokens,
         kv_tokens=kv_tokens,
     )
@@ -33,6 +35,10 @@ def engine(pod="p", prefill_tokens=0.0, kv_tokens=0.0):
 
 def request(name, arrival_s=0.0, tokens=100.0, ttft_s=1.0, adapter=""):
     return Waiting(name, arrival_s, arrival_s + ttft_s, tokens, tokens, ATTRIBUTES, adapter)
+
+
+def place(load, waiting, now):
+    return Placement(load, waiting, waiting.uncached_tokens(load.pod), now)
 
 
 def line(*requests, policy="deadline"):
@@ -48,7 +54,7 @@ def order(admission, now, *engines, holders=lambda adapter: ()):
     while (found := admission.next(engines, now, holders)) is not None:
         waiting, fitting = found.waiting, found.engines
         went.append((waiting.request_id, [load.pod for load in fitting]))
-        Placement(fitting[0], waiting, now)
+        place(fitting[0], waiting, now)
         admission.check()
     return went
 
@@ -280,16 +286,16 @@ class Machine(RuleBasedStateMachine):
         for load in fitting:
             assert not waiting.adapter or load.pod in self.copies[waiting.adapter]
             assert not load.kv_tokens or load.kv_tokens + waiting.kv_tokens <= KV_LIMIT * 10_000
-        self.sent[waiting.request_id] = Placement(draw.choice(fitting), waiting, self.now)
+        self.sent[waiting.request_id] = place(draw.choice(fitting), waiting, self.now)
 
     @precondition(lambda self: self.sent)
     @rule(draw=st.randoms(use_true_random=False), ends=st.booleans())
     def answer(self, draw, ends):
         name = draw.choice(sorted(self.sent))
         if ends:
-            self.sent.pop(name).release()
+            self.sent.pop(name).release(self.now)
         else:
-            self.sent[name].computed()
+            self.sent[name].computed(self.now)
 
     @invariant()
     def everybody_is_somewhere(self):

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.core.admission.test_admission import ATTRIBUTES, SPEC, engine, holders, order
+from tests.core.admission.test_admission import ATTRIBUTES, SPEC, engine, holders, order, place
 
 from penstock.core.admission.admission import Admission
 from penstock.core.admission.batch_window import MAX_BATCH_SEQUENCES
 from penstock.core.admission.decision import Reject, Wait
-from penstock.core.admission.engine_load import EngineLoad, Placement, Waiting
+from penstock.core.admission.engine_load import EngineLoad, Waiting
 from penstock.core.admission.requester import Requester
 from penstock.core.tenants.tenant import BATCH_PRIORITY
 
@@ -116,17 +116,19 @@ def test_batches_use_a_quarter_of_what_is_idle():
 
 def test_batches_have_few_sequences_at_an_engine():
     at, waiting = engine(), request("b", BATCH, 1)
-    placements = [Placement(at, waiting, 0.0) for _ in range(MAX_BATCH_SEQUENCES)]
+    placements = [place(at, waiting, 0.0) for _ in range(MAX_BATCH_SEQUENCES)]
     at.prefill_tokens = 0.0
+    at.refresh()
     assert names(queue(waiting), at) == []
-    placements[0].release()
+    placements[0].release(0.0)
     assert names(queue(waiting), at) == ["b"]
 
 
 def test_slow_answers_leave_less_for_batches():
     at, waiting = engine(), request("b", BATCH, 1)
-    first, *_ = (Placement(at, waiting, 0.0) for _ in range(MAX_BATCH_SEQUENCES // 2))
+    first, *_ = (place(at, waiting, 0.0) for _ in range(MAX_BATCH_SEQUENCES // 2))
     at.prefill_tokens = 0.0
+    at.refresh()
     assert names(queue(waiting), at) == ["b"]
     first.answered(0.6)
     assert names(queue(waiting), at) == []
@@ -312,16 +314,16 @@ class Machine(RuleBasedStateMachine):
         for other in self.waiting.values():
             if other.requester.priority > waiting.requester.priority:
                 assert other.adapter != waiting.adapter
-        self.sent[waiting.request_id] = Placement(draw.choice(admitted.engines), waiting, self.now)
+        self.sent[waiting.request_id] = place(draw.choice(admitted.engines), waiting, self.now)
 
     @precondition(lambda self: self.sent)
     @rule(draw=st.randoms(use_true_random=False), ends=st.booleans())
     def answer(self, draw, ends):
         name = draw.choice(sorted(self.sent))
         if not ends:
-            self.sent[name].computed()
+            self.sent[name].computed(self.now)
             return
-        self.sent[name].release()
+        self.sent[name].release(self.now)
         self.admission.correct(REQUESTERS[1], draw.uniform(-500, 500))
         del self.sent[name]
 

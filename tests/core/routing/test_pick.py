@@ -12,45 +12,27 @@ from penstock.core.routing.pick import (
     Endpoint,
     NoEndpoint,
     Side,
+    pick_side,
 )
-from penstock.core.routing.pick import pick as pick_for
-from penstock.core.routing.request_attributes import RequestAttributes
 
 A, B, C = (Endpoint(name, f"10.0.0.1:{n}", "r1") for n, name in enumerate("abc"))
 D = Endpoint("d", "10.0.0.2:1", "r2")
 EVEN = {"r1": 50, "r2": 50}
 
 
-ATTRIBUTES = RequestAttributes(user_key=None, conversation_key=None)
-
-
 def pick(*args, key=None, **more):
-    return pick_for(*args, key=key, request=ATTRIBUTES, **more)
+    """Any endpoint of the side."""
+    choice = pick_side(*args, key=key, **more)
+    return choice if isinstance(choice, NoEndpoint) else choice.any_endpoint
 
 
 def by_side(weights):
     return {Side(revision): weight for revision, weight in weights.items()}
 
 
-def choose(endpoints, weights=EVEN, draw=0.0, exclude=(), load=None, ejected=(), key=None):
-    shares = by_side(weights)
-    choice = pick(endpoints, shares, draw, exclude, load=load or {}, ejected=ejected, key=key)
+def choose(endpoints, weights=EVEN, draw=0.0, exclude=(), ejected=(), key=None):
+    choice = pick(endpoints, by_side(weights), draw, exclude, ejected=ejected, key=key)
     return choice.pod if isinstance(choice, Endpoint) else choice
-
-
-@pytest.mark.parametrize(
-    ("load", "draw", "expected"),
-    [
-        ({"a": 1, "b": 2}, 0.0, "c"),
-        ({"a": 1, "b": 2, "c": 3}, 0.9, "a"),
-        ({"a": 5}, 0.0, "b"),
-        ({"a": 5}, 0.49, "b"),
-        ({"a": 5}, 0.51, "c"),
-        ({}, 0.999, "c"),
-    ],
-)
-def test_the_least_loaded_of_a_revision(load, draw, expected):
-    assert choose([A, B, C], {"r1": 100}, draw, load=load) == expected
 
 
 @pytest.mark.parametrize(
@@ -106,16 +88,14 @@ SPLIT = {Side("r1"): 60, Side("r2"): 20, Side("r1", "control"): 20}
 
 
 def side_of(weights, key, endpoints=(A, D, CONTROL)):
-    choice = pick(endpoints, weights, 0.0, load={}, key=key)
+    choice = pick(endpoints, weights, 0.0, key=key)
     assert isinstance(choice, Endpoint)
     return choice.side
 
 
 def test_a_cohort_has_a_share_of_its_own():
     draw = random.Random(5)
-    counts = Counter(
-        pick([A, B, D, CONTROL], SPLIT, draw.random(), load={}).side for _ in range(20_000)
-    )
+    counts = Counter(pick([A, B, D, CONTROL], SPLIT, draw.random()).side for _ in range(20_000))
     for side, weight in SPLIT.items():
         share = weight / 100
         assert abs(counts[side] - 20_000 * share) < 4 * math.sqrt(20_000 * share * (1 - share))
@@ -130,7 +110,7 @@ def test_kept_requests_are_split_as_drawn_ones():
 
 @given(st.binary(), st.floats(0, 1, exclude_max=True), st.floats(0, 1, exclude_max=True))
 def test_what_is_kept_does_not_ask_the_draw(key, one, other):
-    first, second = (pick([A, D], by_side(EVEN), draw, load={}, key=key) for draw in (one, other))
+    first, second = (pick([A, D], by_side(EVEN), draw, key=key) for draw in (one, other))
     assert first == second
 
 
@@ -171,12 +151,11 @@ names = st.sets(st.sampled_from([f"p{n}" for n in range(10)]))
     st.floats(0, 1, exclude_max=True),
     names,
     names,
-    st.dictionaries(st.sampled_from([f"p{n}" for n in range(10)]), st.integers(1, 5)),
     st.none() | st.binary(max_size=8),
 )
-def test_a_pick_keeps_every_rule(endpoints, weights, draw, exclude, ejected, load, key):
+def test_a_pick_keeps_every_rule(endpoints, weights, draw, exclude, ejected, key):
     shares = by_side(weights)
-    choice = pick(endpoints, shares, draw, exclude, load=load, ejected=ejected, key=key)
+    choice = pick(endpoints, shares, draw, exclude, ejected=ejected, key=key)
 
     open_to = [e for e in endpoints if weights.get(e.revision, 0) > 0 and e.pod not in exclude]
     if isinstance(choice, NoEndpoint):
@@ -186,9 +165,3 @@ def test_a_pick_keeps_every_rule(endpoints, weights, draw, exclude, ejected, loa
     assert endpoint in open_to
     if endpoint.pod in ejected:
         assert all(e.pod in ejected for e in open_to)
-    rivals = [
-        e
-        for e in open_to
-        if e.revision == endpoint.revision and (e.pod in ejected) == (endpoint.pod in ejected)
-    ]
-    assert load.get(endpoint.pod, 0) == min(load.get(e.pod, 0) for e in rivals)

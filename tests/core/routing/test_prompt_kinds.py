@@ -10,7 +10,7 @@ CALL = {"id": "1", "function": {"name": "sum", "arguments": "{}"}}
 
 
 def text_bytes(fields):
-    return CHAT.prompt_of(fields).text_bytes
+    return len(CHAT.prompt_of(fields).encoded)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_parts_of_a_message_are_read_for_their_text():
     ],
 )
 def test_what_says_enough(fields, has_user, has_conversation):
-    user_key, conversation_key = attributes_of(fields)
+    user_key, conversation_key, _ = attributes_of(fields)
     assert (user_key is not None, conversation_key is not None) == (has_user, has_conversation)
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.by_objectives.tick import Settings, Tick
 from penstock.core.scaling.histogram import Histogram
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.recording import RecordingWriter
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (

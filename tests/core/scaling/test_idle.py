@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.scaling.by_kv.engine_loads import engine
 
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.scaling.by_kv.rule import KvRule
 from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
@@ -21,7 +22,6 @@ from penstock.core.scaling.idle import (
     IdleState,
     SilentGateway,
 )
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.learned.startup import PROGRESS_DEADLINE_S
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import Missing, Observation, PodView

@@ -83,7 +83,7 @@ async def test_adapters_that_wait_for_a_busy_engine_do_not_unload_each_other(poo
     bodies = [adapter(name, day=day) for day, name in enumerate("abc", 1)]
     front = await pool(engine, adapters=bodies, slots=1, more={"objectives": OBJECTIVES})
     long = asyncio.create_task(front.ask(model="chat", prompt="x" * 400))
-    await until(lambda: front.gateway.state.endpoints.tokens)
+    await until(lambda: front.gateway.state.engines.tokens)
     asking = [asyncio.create_task(ask(front, name)) for name in "abc"]
     await until(lambda: front.gateway.state.waiting == 3)
     await asyncio.sleep(0.5)

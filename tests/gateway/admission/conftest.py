@@ -6,7 +6,7 @@ from tests.gateway.admission.queue_bench import Bench, spec
 
 @pytest.fixture
 def run(run_virtually):
-    """`run(main, engine, …, throughput=…)` runs `main(bench)`."""
+    """`run(main, engine, …, model=…)` runs `main(bench)`."""
 
     def run(main, *engines, wanted=None, **more):
         async def on_loop():

@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 
 import pytest
+from tests.support.engine_models import model_of
 
 from penstock.core.admission.admission_spec import AdmissionSpec
 from penstock.core.admission.engine_load import EngineLoad
-from penstock.core.admission.prefill_throughput import PrefillThroughput
+from penstock.core.admission.engines import Engines
 from penstock.core.admission.requester import ANYBODY
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.request_attributes import RequestAttributes
@@ -16,19 +17,20 @@ from penstock.gateway.admission.queue import AdmissionQueue
 A, B, C = (Endpoint(f"default/{name}", f"10.0.0.1:{port}", "r1") for name, port in
            (("a", 1), ("b", 2), ("c", 3)))  # fmt: skip
 # 1,000 tokens/s, measured over ten responses.
-THROUGHPUT = PrefillThroughput(10_000.0, 10.0, 10.0)
+MODEL = model_of(1000.0)
 ATTRIBUTES = RequestAttributes(user_key=None, conversation_key=None)
 
 
 class Bench:
     """An admission queue whose endpoints all have the same throughput. ejected: pods."""
 
-    def __init__(self, spec, *engines, throughput=THROUGHPUT):
+    def __init__(self, spec, *engines, model=MODEL):
         self.loop = asyncio.get_running_loop()
         self.ejected = set()
         self.ejected_calls = []
         self.queue = AdmissionQueue(
             spec,
+            Engines(),
             self._ejected,
             lambda pods, adapter: {pod for pod in pods if adapter in self.copies.get(pod, ())},
             self.loop.time,
@@ -36,7 +38,8 @@ class Bench:
         self.copies = {}
         self.queue.update(spec, engines)
         for load in self.queue._loads.values():
-            load.throughput = throughput
+            load.kind.model = model
+            load.refresh()
         self.started_s = self.loop.time()
         self.num_waits = 0
 

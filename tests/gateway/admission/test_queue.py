@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from tests.gateway.admission.queue_bench import THROUGHPUT, A, B, C, spec
+from tests.gateway.admission.queue_bench import MODEL, A, B, C, spec
+from tests.support.engine_models import model_of
 
-from penstock.core.admission.prefill_throughput import PrefillThroughput
 from penstock.gateway.admission.queue import RequestRefused
 
 
@@ -192,13 +192,11 @@ def test_update_without_new_endpoints_dispatches_nothing(run):
 def test_new_endpoint_inherits_the_throughput_of_the_others(run):
     async def main(bench):
         bench.queue.update(spec(), [A, B])
-        assert bench.load(A).throughput == THROUGHPUT
-        assert (
-            bench.load(B).throughput == THROUGHPUT.as_prior() == PrefillThroughput(1000.0, 1.0, 1.0)
-        )
+        assert bench.load(A).kind.model == MODEL
+        assert bench.load(B).kind.model == MODEL == model_of(1000.0)
         bench.queue.update(spec(), [])  # the estimate outlives the endpoints
         bench.queue.update(spec(), [C])
-        assert bench.load(C).throughput == THROUGHPUT.as_prior()
+        assert bench.load(C).kind.model == MODEL
         assert bench.load(C).kv_capacity_tokens >= 1 << 60
 
     run(main, A)

@@ -5,9 +5,10 @@ import contextlib
 from dataclasses import replace
 
 import pytest
+from tests.support.engine_models import model_of
 
 from penstock.core.admission.admission_spec import AdmissionSpec
-from penstock.core.admission.prefill_throughput import PrefillThroughput
+from penstock.core.admission.engines import Engines
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.core.spec.objectives import Objectives
@@ -44,7 +45,11 @@ def queues(run_virtually):
             time = asyncio.get_running_loop().time
             await main(
                 AdmissionQueues(
-                    settings, lambda endpoints, now: set(), lambda pod, adapter: False, time
+                    settings,
+                    Engines(),
+                    lambda endpoints, now: set(),
+                    lambda pod, adapter: False,
+                    time,
                 )
             )
 
@@ -96,7 +101,8 @@ def test_removed_queue_releases_all_requests(queues, after):
         queue = queues.get(KEY, R1)
         load = queue._loads[A.pod]
         # 1,000 tokens/s, measured over ten responses.
-        load.throughput, load.prefill_tokens = PrefillThroughput(10_000.0, 10.0, 10.0), 4e3
+        load.kind.model, load.prefill_tokens = model_of(1000.0), 4e3
+        load.refresh()
         task = asyncio.create_task(reserve(queue, 1000.0))
         await asyncio.sleep(0.01)
         queues.update(after)
@@ -114,13 +120,14 @@ def test_copies_of_a_service_concern_its_own_queues_alone(run_virtually):
 
     async def main():
         now = asyncio.get_running_loop().time
-        queues = AdmissionQueues(GatewaySettings(), lambda *_: set(), find_holders, now)
+        queues = AdmissionQueues(GatewaySettings(), Engines(), lambda *_: set(), find_holders, now)
         other = service_of({"r1": 100}, B, name="other")
         queues.update(Snapshot((service_of({"r1": 100}, A), other)))
         tasks = []
         for key, pod in ((KEY, A.pod), (other.key, B.pod)):
             queue = queues.get(key, R1)
             queue._loads[pod].prefill_tokens = 1e6
+            queue._loads[pod].refresh()
             tasks.append(asyncio.create_task(reserve(queue, now(), key)))
         await asyncio.sleep(0)
         asked_for.clear()

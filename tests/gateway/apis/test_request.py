@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.routing.apis import CHAT, COMPLETIONS
+from penstock.core.routing.prefix.prompt_prefix import hash_text
 from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.gateway.apis.errors import RequestError
 from penstock.gateway.apis.request import (
@@ -33,7 +34,9 @@ def test_fields_that_routing_needs():
     )
     assert (request.prompt_bytes, request.tokens) == (5, 1 + 256)
     fields = {"user": "ada", "messages": messages}
-    assert request.attributes == RequestAttributes.of(fields, CHAT.prompt_of(fields))
+    prompt = CHAT.prompt_of(fields)
+    prefix = hash_text(prompt.encoded)
+    assert request.attributes == RequestAttributes.of(fields, prompt, prefix)
     assert request.attributes.user_key != request.attributes.conversation_key
     assert request.affinity_key("None") is None
     assert request.affinity_key("User") == request.attributes.user_key

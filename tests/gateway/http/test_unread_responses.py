@@ -205,7 +205,7 @@ async def test_engine_is_free_while_the_client_reads(start_engine, start_gateway
     front = await start_gateway(engine)
     await connect(front.port).send(KEPT)
     await until(lambda: num_blocked(front) == 1)
-    assert front.gateway.state.endpoints.tokens == {}
+    assert front.gateway.state.engines.tokens == {}
     stats = front.gateway.state.stats.get("default/chat")
     assert len(stats.in_flight) == 0
 

@@ -135,7 +135,7 @@ async def test_disconnect_while_connecting(
     stuck = replace(engine.endpoint(), address=stuck_address)
     front.publish(replace(make_service(), endpoints=(stuck,)))
     asking = asyncio.create_task(front.ask())
-    await until(lambda: front.gateway.state.endpoints.tokens)
+    await until(lambda: front.gateway.state.engines.tokens)
 
     asking.cancel()
 

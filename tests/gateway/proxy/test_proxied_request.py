@@ -145,7 +145,7 @@ async def test_tokens_and_open_requests_are_counted_while_in_flight(
     front = await start_gateway(engine)
     asking = asyncio.create_task(front.ask(prompt="x" * 400))
     await until(lambda: engine.active)
-    assert front.gateway.state.endpoints.tokens == {"default/engine-0": 100 + 256}
+    assert front.gateway.state.engines.tokens == {"default/engine-0": 100 + 256}
     assert front.gateway.state.open_requests.count("default/chat") == 1
     asking.cancel()
     await front.idle()

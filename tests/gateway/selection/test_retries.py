@@ -148,7 +148,9 @@ def test_ejected_endpoint_gets_one_probe_at_a_time(bench):
         made.publish(made.service(A, B))
         for _ in range(3):
             made.state.endpoints.note_failure(A.pod, made.loop.time(), is_unreachable=False)
-        made.state.endpoints.tokens[B.pod] = 1000  # A would be the least loaded
+        (load,) = made.state.engines.of([B.pod])
+        load.num_decoding = 9  # a request would cost less at A
+        load.refresh()
         selected = await made.selector(cancellation).next([])
         assert selected.endpoint == B
         await asyncio.sleep(1.0)

@@ -1,4 +1,4 @@
-"""Load and health of endpoints, the retry budget, and counts by key."""
+"""Health of endpoints, the retry budget, and counts by key."""
 
 from dataclasses import replace
 
@@ -16,24 +16,6 @@ A, B, C, D = (engine.pod for engine in ENGINES)
 def fail(endpoints, pod, now, times=3, *, is_unreachable=False):
     for _ in range(times):
         endpoints.note_failure(pod, now, is_unreachable=is_unreachable)
-
-
-def test_tokens_in_flight():
-    endpoints = EndpointStates()
-    with endpoints.hold(A, 10), endpoints.hold(B, 5):
-        with endpoints.hold(A, 7):
-            assert endpoints.tokens == {A: 17, B: 5}
-        assert endpoints.tokens == {A: 10, B: 5}
-    assert endpoints.tokens == {}
-
-
-def test_requests_without_tokens_are_held_beside_each_other():
-    endpoints = EndpointStates()
-    with endpoints.hold(A, 0):
-        with endpoints.hold(A, 0), endpoints.hold(A, 4):
-            assert endpoints.tokens == {A: 4}
-        assert endpoints.tokens == {}
-    assert endpoints.tokens == {}
 
 
 def test_endpoint_is_ejected_until_its_time_is_over_or_it_answers():

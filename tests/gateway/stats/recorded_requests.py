@@ -1,6 +1,7 @@
 """Requests of a manual clock, recorded as the gateway records them."""
 
 from tests.gateway.engine_answers import EVENT
+from tests.gateway.support.slots import slot_at
 
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint
@@ -27,7 +28,7 @@ def endpoint(name, revision="r1"):
 def stream(record, clock, *, queued_s=1.0, first_s=0.5, gaps_s=(1.0, 1.0), reservation=None):
     """Stream a response with one token more than `gaps_s` has items."""
     clock.now_s += queued_s
-    with record.in_flight(ENGINE, reservation):
+    with record.in_flight(ENGINE, reservation or slot_at(ENGINE)):
         clock.now_s += first_s
         record.start_response(is_stream=True)
         record.add_chunk(EVENT)
@@ -38,7 +39,7 @@ def stream(record, clock, *, queued_s=1.0, first_s=0.5, gaps_s=(1.0, 1.0), reser
 
 
 def whole(record, clock, body, *, took_s=1.5):
-    with record.in_flight(ENGINE, None):
+    with record.in_flight(ENGINE, slot_at(ENGINE)):
         clock.now_s += took_s
         record.start_response(is_stream=False)
         record.add_chunk(body)

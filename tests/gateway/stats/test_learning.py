@@ -14,8 +14,8 @@ from penstock.clients.pods.stats_report import PATH, parse
 from penstock.core.routing.pick import Side
 from penstock.core.spec.objectives import Objectives
 
-PROMPT = "x" * 1200
-USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":300,"completion_tokens":3}}\n\n'
+PROMPT = "x" * 40_000  # most of its time is that of its tokens
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":10000,"completion_tokens":3}}\n\n'
 
 
 class Clock:
@@ -79,20 +79,20 @@ async def burst_at_engine(front, engine, behavior, until):
 async def test_blanks_between_json_values_are_no_prompt(learned_gateway, until):
     front, engine, behavior = learned_gateway
     body = (
-        b'{"model": "chat", "stream": true,' + b" " * 900_000 + b'"prompt": "%s"}' % (b"x" * 1200)
+        b'{"model": "chat", "stream": true,' + b" " * 900_000 + b'"prompt": "%s"}' % (b"x" * 40_000)
     )
     kind = {"content-type": "application/json"}
     async with front.client.post(front.url + "/v1/completions", data=body, headers=kind) as got:
         assert got.status == 200
         await got.read()
     assert front.gateway.state.stats.get("default/chat").token_estimates.get("").of(
-        1200
-    ) == pytest.approx(300, rel=0.05)
+        40_000
+    ) == pytest.approx(10_000, rel=0.05)
     assert await burst_at_engine(front, engine, behavior, until) == 2
 
 
 async def test_single_response_moves_the_token_estimate_little(learned_gateway, until):
-    """The engine reports 300 tokens for 900,000 blanks in the prompt."""
+    """The engine reports 10,000 tokens for 900,000 blanks in the prompt."""
     front, _, _ = learned_gateway
     estimate = front.gateway.state.stats.get("default/chat").token_estimates.get("")
     assert (await front.ask(prompt=" " * 900_000))[0] == 200
@@ -117,23 +117,23 @@ async def test_prompts_with_images_do_not_change_the_token_estimate(learned_gate
 async def test_refused_stream_does_not_change_the_throughput(learned_gateway, until, user):
     front, engine, behavior = learned_gateway
     queue = front.gateway.state.admission_queues.get("default/chat", Side("r1"))
-    before = queue._loads["default/engine-0"].throughput
+    before = queue._loads["default/engine-0"].kind.model
     for _ in range(10):
         await front.ask(prompt=PROMPT, user=user)
     await front.idle()
-    assert queue._loads["default/engine-0"].throughput == before
+    assert queue._loads["default/engine-0"].kind.model == before
     assert await burst_at_engine(front, engine, behavior, until) == 2
 
 
 async def test_attended_tokens(start_engine, start_gateway):
-    """Three output tokens after a prompt of 300 attend to 300, 301 and 302 tokens."""
+    """Three output tokens after a prompt of 10,000 attend to it and to those before."""
     clock = Clock()
     front = await start_gateway(await start_engine(Prefills(clock)), now=clock)
     await front.ask(prompt=PROMPT)
     await front.idle()
     async with front.client.get(front.management_url + PATH) as got:
         stats = parse("g", await got.text()).services["default/chat"]
-    assert (stats.output_tokens, stats.attended_tokens) == (3, 300 + 301 + 302)
+    assert (stats.output_tokens, stats.attended_tokens) == (3, 10_000 + 10_001 + 10_002)
 
 
 async def test_latency_counts_from_the_end_of_the_upload(start_engine, start_gateway, until):

@@ -75,7 +75,7 @@ class Front:
             lambda: (
                 not (
                     state.cancel_scopes
-                    or state.endpoints.tokens
+                    or state.engines.tokens
                     or state.waiting
                     or state.retry_budget.in_flight
                 )

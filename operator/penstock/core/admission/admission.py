@@ -118,7 +118,7 @@ class Admission:
             yields = each.priority < highest
             for is_late in (False, True):
                 limits = ClassLimits(self.spec, each, now, is_late=is_late, yields=yields)
-                search = LaneSearch(is_late, limits.latest_deadline_s, self._serials)
+                search = LaneSearch(is_late, limits.latest_deadline_s, self._serials, now)
                 if admitted := each.first(search, usable, kept, limits.find_fit):
                     each.shares.charge(admitted.waiting)
                     self.remove(admitted.waiting.request_id)
@@ -220,7 +220,7 @@ class Admission:
         if self.spec.policy != "deadline" or not rate or math.isinf(rate):
             return None
         margin_s = self.spec.ttft_s * MARGIN
-        if is_in_time(usable, waiting, waiting.deadline_s - now - margin_s):
+        if is_in_time(usable, waiting, waiting.deadline_s - now - margin_s, now):
             return None
         tokens = 0.0 if own is None else own.shares.prefill_tokens_ahead(waiting)
         tokens += sum(engine.prefill_tokens for engine in usable)
@@ -251,7 +251,7 @@ class Admission:
 
 
 def _prefill_tokens_per_s(engines: Iterable[EngineLoad]) -> float:
-    return sum(engine.throughput.prefill_tokens_per_s for engine in engines)
+    return sum(engine.prefill_tokens_per_s for engine in engines)
 
 
 def _usable(engines: Sequence[EngineLoad], adapter: str, holders: Holders) -> Sequence[EngineLoad]:

@@ -21,6 +21,7 @@ class ClassLimits:
     ) -> None:
         self._spec = spec
         self._shares = of.shares
+        self._now = now
         self._latest_s = now + spec.ttft_s * MARGIN
         self._is_late = is_late
         self._most_s = math.inf
@@ -45,4 +46,4 @@ class ClassLimits:
         fraction = self._shares.fraction(waiting.requester.tenant)
         share_s = None if fraction >= 1 else fraction * ttft_s * (1 - MARGIN)
         bounds = Bounds(min(left_s, self._most_s), ttft_s * YIELD_SHARE, share_s)
-        return find_fit(engines, waiting, bounds)
+        return find_fit(engines, waiting, bounds, self._now)

@@ -37,7 +37,11 @@ class DeadlineQueue:
         return self.late[0] if self.late else None
 
     def move_late(
-        self, engines: Iterable[EngineLoad], latest_s: float, serials: Iterator[int]
+        self,
+        engines: Iterable[EngineLoad],
+        latest_s: float,
+        serials: Iterator[int],
+        now: float,
     ) -> None:
         """Move the first requests to the late ones until one can still be in time.
 
@@ -45,7 +49,7 @@ class DeadlineQueue:
         """
         while (head := self.first_able()) is not None:
             deadline_s, _, waiting = head
-            if is_in_time(engines, waiting, deadline_s - latest_s):
+            if is_in_time(engines, waiting, deadline_s - latest_s, now):
                 return
             heappop(self.able)
             self.late.append((next(serials), waiting))
@@ -57,6 +61,10 @@ class DeadlineQueue:
             heappush(self.able, (waiting.deadline_s, serial, waiting))
 
 
-def is_in_time(engines: Iterable[EngineLoad], waiting: Waiting, within_s: float) -> bool:
+def is_in_time(
+    engines: Iterable[EngineLoad], waiting: Waiting, within_s: float, now: float
+) -> bool:
     """Whether some engine would give the first token in time, if its KV cache had room."""
-    return any(engine.ttft_s(waiting.prefill_tokens) <= within_s for engine in engines)
+    return any(
+        engine.ttft_s(waiting.uncached_tokens(engine.pod), now) <= within_s for engine in engines
+    )

@@ -3,16 +3,23 @@
 sent -> prefill done -> decoding -> ended
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.admission.batch_window import BatchWindow
-from penstock.core.admission.prefill_throughput import PrefillThroughput
+from penstock.core.admission.engine_kind import EngineKind
 from penstock.core.admission.requester import ANYBODY, Requester
+from penstock.core.engine_time.pace import Pace
+from penstock.core.engine_time.relative_speed import RelativeSpeed
+from penstock.core.routing.prefix.prompt_prefix import PromptPrefix
 from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.core.tenants.tenant import BATCH_PRIORITY
 
 # Fraction of the KV cache that the predicted load may fill; beyond it, sequences may be preempted.
 KV_LIMIT = 0.9
+# Part of the predicted time of prompts that is still to come while they have no first token, however long
+# they have taken.
+LEAST_LEFT = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +29,36 @@ class Waiting:
     request_id: str
     arrival_s: float
     deadline_s: float
-    # prefill_tokens, kv_tokens: its load on an engine
-    prefill_tokens: float
-    kv_tokens: float
-    attributes: RequestAttributes  # for scorers
+    prompt_tokens: float  # all of its prompt
+    kv_tokens: float  # its load on an engine
+    attributes: RequestAttributes
     # Name in engines of the adapter that it is for; empty: it is for the base model
     adapter: str = ""
     requester: Requester = ANYBODY
+    # Tokens of the prompt that engines were expected to have cached when it arrived, by pod
+    cached_tokens: Mapping[str, float] = field(default_factory=dict)
+    # Key of requests that go to the same engine if they can; None: it has none
+    home: bytes | None = None
+    # Tokens that the engine with the most of the prompt has to compute
+    prefill_tokens: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        most = max(self.cached_tokens.values(), default=0.0)
+        object.__setattr__(self, "prefill_tokens", self.prompt_tokens - most)
+
+    @property
+    def prefix(self) -> PromptPrefix:
+        """Beginnings of its prompt, as its model or adapter computes them."""
+        return self.attributes.prefix.within(self.adapter)
 
     @property
     def is_batch(self) -> bool:
         """Whether it may only use what other requests leave idle."""
         return self.requester.priority <= BATCH_PRIORITY
+
+    def uncached_tokens(self, pod: str) -> float:
+        """Tokens of the prompt that an engine has to compute."""
+        return self.prompt_tokens - self.cached_tokens.get(pod, 0.0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +67,8 @@ class EngineLoad:
 
     pod: str
     kv_capacity_tokens: int
-    throughput: PrefillThroughput = field(default_factory=PrefillThroughput)
+    kind: EngineKind = field(default_factory=EngineKind)
+    speed: RelativeSpeed = field(default_factory=RelativeSpeed)
     # Tokens of prompts without a first token, less the expected prefix-cache hits; in all and by tenant
     prefill_tokens: float = 0.0
     prefill_by_tenant: dict[str, float] = field(default_factory=dict)
@@ -50,17 +76,56 @@ class EngineLoad:
     kv_tokens: float = 0.0
     num_batch: int = 0  # requests of batches among those in flight
     batch_window: BatchWindow = field(default_factory=BatchWindow)
+    num_prompts: int = 0  # requests without a first token
+    num_decoding: int = 0  # requests with one, whose KV tokens are decoding_kv_tokens
+    decoding_kv_tokens: float = 0.0
+    head_since_s: float = 0.0  # since when the first of its prompts is computed
+    pace: Pace = field(default_factory=Pace)
+    step_s: float = field(init=False)  # of an iteration without prompts
+    token_s: float = field(init=False)  # of a prompt token
+    # When its prompts are predicted to be computed; not before least_wait_s from now
+    free_s: float = field(init=False)
+    least_wait_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refresh()
+        self.kind.listeners[self.pod] = self.refresh
+
+    def refresh(self) -> None:
+        """Compute the predicted times again after a change."""
+        model, factor = self.kind.model, self.speed.factor
+        step_s = model.step_s(self.num_decoding, self.decoding_kv_tokens)
+        self.step_s, self.token_s = factor * step_s, factor * model.token_s(step_s)
+        backlog_s = self.prefill_tokens * self.token_s * self.pace.slowdown
+        self.free_s = self.head_since_s + backlog_s
+        self.least_wait_s = LEAST_LEFT * backlog_s
+
+    @property
+    def num_active(self) -> int:
+        """Number of requests in flight."""
+        return self.num_prompts + self.num_decoding
+
+    @property
+    def prefill_tokens_per_s(self) -> float:
+        """Prompt tokens that it computes each second; infinite until an answer was measured."""
+        return 1 / self.token_s if self.kind.model.is_known else float("inf")
 
     def is_sure(self) -> bool:
         """Whether the prediction is reliable.
 
-        Until the throughput is known, an engine gets one prompt at a time.
+        Until an answer was measured, an engine gets one prompt at a time.
         """
-        return self.throughput.is_known or not self.prefill_tokens
+        return self.kind.model.is_known or not self.prefill_tokens
 
-    def ttft_s(self, prefill_tokens: float) -> float:
-        """Predicted TTFT of a prompt that is sent now, after all prompts sent before it."""
-        return (self.prefill_tokens + prefill_tokens) / self.throughput.prefill_tokens_per_s
+    def wait_s(self, now: float) -> float:
+        """Predicted time until the prompts that it has are computed."""
+        return max(self.least_wait_s, self.free_s - now)
+
+    def ttft_s(self, prefill_tokens: float, now: float) -> float:
+        """Predicted TTFT of a prompt that is sent now; 0 until an answer was measured."""
+        if not self.kind.model.is_known:
+            return 0.0
+        return self.wait_s(now) + self.step_s + self.token_s * prefill_tokens
 
     def add_prefill(self, tenant: str, tokens: float) -> None:
         """Add prompt tokens of a tenant to the work before the first tokens; negative: they are computed."""
@@ -75,53 +140,3 @@ class EngineLoad:
         """Whether the KV cache has room. An empty engine takes any request."""
         total = self.kv_tokens + kv_tokens
         return not self.kv_tokens or total <= KV_LIMIT * self.kv_capacity_tokens
-
-
-class Placement:
-    """Load that a request puts on an engine, from when it is sent until it ends."""
-
-    def __init__(self, load: EngineLoad, waiting: Waiting, now: float) -> None:
-        self._load, self._waiting, self._sent_s = load, waiting, now
-        self._number = load.batch_window.note_sent()
-        load.kv_tokens += waiting.kv_tokens
-        load.num_batch += waiting.is_batch
-        load.add_prefill(waiting.requester.tenant, waiting.prefill_tokens)
-        self._ahead_tokens = load.prefill_tokens
-        self._is_computed = self._is_over = False
-
-    @property
-    def pod(self) -> str:
-        return self._load.pod
-
-    @property
-    def expected_s(self) -> float:
-        """Predicted seconds from sending to the first token."""
-        return self._ahead_tokens / self._load.throughput.prefill_tokens_per_s
-
-    def first_token(self, now: float) -> None:
-        """Update the engine's prefill speed: the first token of an answer without error arrived."""
-        load = self._load
-        load.throughput = load.throughput.after_first_token(self._ahead_tokens, now - self._sent_s)
-        self.computed()
-
-    def computed(self) -> None:
-        """Remove the prompt from the engine's prefill load. Idempotent."""
-        if self._is_computed:
-            return
-        load = self._load
-        self._is_computed = True
-        load.add_prefill(self._waiting.requester.tenant, -self._waiting.prefill_tokens)
-
-    def answered(self, time_share: float) -> None:
-        """Update the bound on batches. time_share: of the answer, as a part of what the objectives allow."""
-        window, is_batch = self._load.batch_window, self._waiting.is_batch
-        window.note_answer(self._number, time_share, is_batch=is_batch)
-
-    def release(self) -> None:
-        """Remove the request from the engine's load, whatever its outcome. Idempotent."""
-        if self._is_over:
-            return
-        self.computed()
-        self._is_over = True
-        self._load.kv_tokens = max(0.0, self._load.kv_tokens - self._waiting.kv_tokens)
-        self._load.num_batch -= self._waiting.is_batch

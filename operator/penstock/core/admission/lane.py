@@ -28,6 +28,7 @@ class LaneSearch:
     is_late: bool
     latest_s: float | None
     serials: Iterator[int]
+    now: float
 
 
 class Lane:
@@ -106,6 +107,6 @@ class Lane:
     ) -> None:
         if search.latest_s is None or not engines:
             return
-        queue.move_late(engines, search.latest_s, search.serials)
+        queue.move_late(engines, search.latest_s, search.serials, search.now)
         if queue.late:
             self._late.add(tenant)

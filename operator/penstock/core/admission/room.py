@@ -49,7 +49,7 @@ class Bounds:
     tenant_ttft_s: float | None = None
 
 
-def find_fit(engines: Iterable[EngineLoad], waiting: Waiting, bounds: Bounds) -> Fit:
+def find_fit(engines: Iterable[EngineLoad], waiting: Waiting, bounds: Bounds, now: float) -> Fit:
     """Find the engines that may take a request."""
     fitting, is_beyond_share = [], False
     for engine in engines:
@@ -58,7 +58,7 @@ def find_fit(engines: Iterable[EngineLoad], waiting: Waiting, bounds: Bounds) ->
         if waiting.is_batch and not _has_room_for_batch(engine, waiting):
             continue
         if engine.prefill_tokens:
-            ttft_s = engine.ttft_s(waiting.prefill_tokens)
+            ttft_s = engine.ttft_s(waiting.uncached_tokens(engine.pod), now)
             if ttft_s > bounds.ttft_s:
                 continue
             if ttft_s > bounds.yield_s and _is_beyond_share(engine, waiting, bounds.tenant_ttft_s):
@@ -73,8 +73,10 @@ def _is_beyond_share(engine: EngineLoad, waiting: Waiting, tenant_ttft_s: float 
     own = engine.prefill_by_tenant.get(waiting.requester.tenant, 0.0)
     if tenant_ttft_s is None or not own:
         return False
-    rate = engine.throughput.prefill_tokens_per_s
-    return (own + waiting.prefill_tokens) / rate > tenant_ttft_s
+    if not engine.kind.model.is_known:
+        return False
+    tokens = own + waiting.uncached_tokens(engine.pod)
+    return tokens * engine.token_s > tenant_ttft_s
 
 
 def _has_room_for_batch(engine: EngineLoad, waiting: Waiting) -> bool:

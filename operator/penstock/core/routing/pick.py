@@ -1,15 +1,12 @@
-"""Selects an endpoint: a side by weight, then the engine of it with the highest score.
+"""Selects the side whose engines may take a request, by weight. `cost.py` then chooses one of them.
 
 engines of sides with traffic -> not tried, not ejected -> a side by weight
-  -> the engine with the highest score
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.core.routing.request_attributes import RequestAttributes
-from penstock.core.routing.scorers import choose
 from penstock.core.routing.weights import choose_by_key, choose_by_weight
 
 
@@ -46,6 +43,11 @@ class PickedSide:
     endpoints: tuple[Endpoint, ...]
     draw: float
 
+    @property
+    def any_endpoint(self) -> Endpoint:
+        """An endpoint of the side, whatever its load."""
+        return self.endpoints[int(self.draw * len(self.endpoints))]
+
 
 @dataclass(frozen=True, slots=True)
 class NoEndpoint:
@@ -53,35 +55,6 @@ class NoEndpoint:
 
     reason: str
     all_tried: bool = False
-
-
-def pick(
-    endpoints: Sequence[Endpoint],
-    weights: Mapping[Side, int],
-    draw: float,
-    exclude: Collection[str] = (),
-    *,
-    load: Mapping[str, int],
-    ejected: Collection[str] = (),
-    key: bytes | None,
-    request: RequestAttributes,
-) -> Endpoint | NoEndpoint:
-    """Select the engine of a side that scores highest. load: tokens in flight by pod, 0 if absent.
-
-    request: for the scorers, which do not know `key`. Other arguments: see `pick_side`.
-    """
-    chosen = pick_side(endpoints, weights, draw, exclude, ejected=ejected, key=key)
-    if isinstance(chosen, NoEndpoint):
-        return chosen
-    return choose_endpoint(chosen.endpoints, load, chosen.draw, request)
-
-
-def choose_endpoint(
-    endpoints: Sequence[Endpoint], load: Mapping[str, int], draw: float, request: RequestAttributes
-) -> Endpoint:
-    """Choose the endpoint that scores highest. Arguments: see `pick`."""
-    tokens = [load.get(e.pod, 0) for e in endpoints]
-    return choose(endpoints, tokens, draw, request)
 
 
 def pick_side(

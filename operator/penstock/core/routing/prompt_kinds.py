@@ -1,26 +1,27 @@
 """Forms that a prompt, or a part of one, has in the body of a request.
 
-A kind measures the text of a value, and finds the beginning by which gateways recognize a conversation.
+A kind reads the text of a value, and finds the beginning by which gateways recognize a conversation.
 Values come from clients: one that is not of its kind has no text and no beginning.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.routing.prompt_text import (
     TEXT_CHARACTERS,
-    JsonTextMeter,
+    JsonTexts,
     as_list,
     blocks,
-    content_bytes,
-    document_bytes,
+    content_texts,
+    document_texts,
     documents,
     has_media,
-    joined_bytes,
+    joined,
     opening_text,
-    text_bytes,
+    text,
 )
 
 # Usual length of a token in English text. Each token id of a prompt counts as this many bytes.
@@ -31,7 +32,7 @@ TEXT_BLOCKS = frozenset({None, "text", "thinking", "redacted_thinking", "tool_us
 BLOCK_TEXTS = ("text", "thinking", "content")
 # Fields of an item of a response's input that have text.
 ITEM_TEXTS = ("content", "arguments", "input", "output")
-# Bound on the JSON values and keys of tools and their calls that are measured in one request. 128 tools of 20
+# Bound on the JSON values and keys of tools and their calls that are read in one request. 128 tools of 20
 # parameters have about 20,000; each takes 0.3 us of the event loop.
 MAX_VALUES = 30_000
 
@@ -40,11 +41,15 @@ class PromptKind(ABC):
     """Form of a field of a body that has a prompt, or a part of one."""
 
     @abstractmethod
-    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
-        """Length in UTF-8 bytes of the text that the engine tokenizes.
+    def texts(self, value: Any, json_texts: JsonTexts) -> Iterator[str]:
+        """Yield the text that the engine tokenizes, in its order.
 
-        meter: for values of any depth; all parts of a prompt share it.
+        json_texts: reads values of any depth; all parts of a prompt share it.
         """
+
+    def encoded(self, value: Any, json_texts: JsonTexts) -> bytes:
+        """The text in UTF-8. JSON may escape half a character."""
+        return "".join(self.texts(value, json_texts)).encode("utf-8", "surrogatepass")
 
     def is_text_only(self, value: Any) -> bool:
         """Whether the value has no images or other media."""
@@ -62,19 +67,18 @@ class PromptKind(ABC):
 class Text(PromptKind):
     """A text, texts, token ids, or lists of token ids."""
 
-    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
-        if not isinstance(value, list):
-            return text_bytes(value)
+    def texts(self, value: Any, json_texts: JsonTexts) -> Iterator[str]:
+        return joined(value) if isinstance(value, list) else text(value)
+
+    def encoded(self, value: Any, json_texts: JsonTexts) -> bytes:
         # The first item decides, because a loop over a million token ids would take 0.2 s.
-        match value[:1]:
-            case [int()]:
-                return BYTES_PER_TOKEN * len(value)
-            case [str()]:
-                return joined_bytes(value)
-            case [list()]:
-                return BYTES_PER_TOKEN * sum(len(ids) for ids in value if isinstance(ids, list))
+        match value:
+            case [int(), *_]:
+                return _encoded_ids(value)
+            case [list(), *_]:
+                return b"".join(_encoded_ids(ids) for ids in value if isinstance(ids, list))
             case _:
-                return 0
+                return super().encoded(value, json_texts)
 
     def beginning(self, value: Any) -> Any:
         # The first of several texts or lists of ids decides: all of them may have megabytes.
@@ -97,14 +101,12 @@ class Text(PromptKind):
 class Messages(PromptKind):
     """The messages of a chat."""
 
-    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
-        if not isinstance(value, list):
-            return 0
-        return sum(
-            content_bytes(message.get("content")) + meter.measure(message.get("tool_calls"))
-            for message in value
-            if isinstance(message, dict)
-        )
+    def texts(self, value: Any, json_texts: JsonTexts) -> Iterator[str]:
+        for message in as_list(value):
+            if isinstance(message, dict):
+                yield from content_texts(message.get("content"))
+                if (calls := message.get("tool_calls")) is not None:
+                    yield from json_texts.read(calls)
 
     def is_text_only(self, value: Any) -> bool:
         return not isinstance(value, list) or not any(
@@ -128,15 +130,13 @@ class Messages(PromptKind):
 class Blocks(Messages):
     """The messages of Anthropic's API, whose blocks may be calls of tools and their results."""
 
-    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
-        total = 0
-        for block in blocks(value):  # 4 MiB have 80,000, so only what is there is measured
+    def texts(self, value: Any, json_texts: JsonTexts) -> Iterator[str]:
+        for block in blocks(value):  # 4 MiB have 80,000, so only what is there is read
             for name in BLOCK_TEXTS:
                 if (content := block.get(name)) is not None:
-                    total += content_bytes(content)
+                    yield from content_texts(content)
             if (call := block.get("input")) is not None:
-                total += meter.measure(call)
-        return total
+                yield from json_texts.read(call)
 
     def is_text_only(self, value: Any) -> bool:
         return all(
@@ -148,15 +148,12 @@ class Blocks(Messages):
 class Items(Messages):
     """The input of a response: a text, or messages, calls of tools and their results."""
 
-    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
-        if not isinstance(value, list):
-            return text_bytes(value)
-        return sum(
-            content_bytes(item.get(name))
-            for item in value
-            if isinstance(item, dict)
-            for name in ITEM_TEXTS
-        )
+    def texts(self, value: Any, json_texts: JsonTexts) -> Iterator[str]:
+        yield from text(value)
+        for item in as_list(value):
+            if isinstance(item, dict):
+                for name in ITEM_TEXTS:
+                    yield from content_texts(item.get(name))
 
     def is_text_only(self, value: Any) -> bool:
         return not isinstance(value, list) or not any(
@@ -174,8 +171,9 @@ class Items(Messages):
 class Conversations(PromptKind):
     """The messages of several chats."""
 
-    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
-        return sum(MESSAGES.text_bytes(each, meter) for each in as_list(value))
+    def texts(self, value: Any, json_texts: JsonTexts) -> Iterator[str]:
+        for each in as_list(value):
+            yield from MESSAGES.texts(each, json_texts)
 
     def is_text_only(self, value: Any) -> bool:
         return all(MESSAGES.is_text_only(each) for each in as_list(value))
@@ -191,8 +189,8 @@ class Conversations(PromptKind):
 class Content(PromptKind):
     """A text, or a list of parts with a text."""
 
-    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
-        return content_bytes(value)
+    def texts(self, value: Any, json_texts: JsonTexts) -> Iterator[str]:
+        return content_texts(value)
 
     def is_text_only(self, value: Any) -> bool:
         return not has_media(value)
@@ -204,8 +202,9 @@ class Content(PromptKind):
 class Documents(PromptKind):
     """Documents or queries to score: a text or an object with one, or a list of them."""
 
-    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
-        return sum(document_bytes(each) for each in documents(value))
+    def texts(self, value: Any, json_texts: JsonTexts) -> Iterator[str]:
+        for each in documents(value):
+            yield from document_texts(each)
 
     def is_text_only(self, value: Any) -> bool:
         return not any(
@@ -223,8 +222,16 @@ class Documents(PromptKind):
 class Tools(PromptKind):
     """The tools that a chat may call."""
 
-    def text_bytes(self, value: Any, meter: JsonTextMeter) -> int:
-        return meter.measure(value)
+    def texts(self, value: Any, json_texts: JsonTexts) -> Iterator[str]:
+        return json_texts.read(value)
+
+
+def _encoded_ids(values: list[Any]) -> bytes:
+    """Token ids as BYTES_PER_TOKEN bytes each; zeros if there are other values, which an engine refuses."""
+    try:
+        return array("I", values).tobytes()
+    except (TypeError, OverflowError):
+        return bytes(BYTES_PER_TOKEN * len(values))
 
 
 def _token_ids(values: list[Any]) -> list[int]:
@@ -244,13 +251,14 @@ class Prompt:
     parts: Sequence[tuple[PromptKind, Any]]
 
     @property
-    def text_bytes(self) -> int:
-        """Length in UTF-8 bytes of the text that the engine tokenizes.
+    def encoded(self) -> bytes:
+        """The text that the engine tokenizes, in UTF-8, with the first part last: tools come before messages.
 
-        Blanks between JSON values, sampling parameters and images do not count.
+        Blanks between JSON values, sampling parameters and images are left out.
         """
-        meter = JsonTextMeter(MAX_VALUES)
-        return sum(kind.text_bytes(value, meter) for kind, value in self.parts)
+        json_texts = JsonTexts(MAX_VALUES)
+        parts = [kind.encoded(value, json_texts) for kind, value in self.parts]
+        return b"".join(reversed(parts))
 
     @property
     def is_text_only(self) -> bool:

@@ -1,4 +1,4 @@
-"""Measures text within the values of a request's body, and finds the beginnings of its messages."""
+"""Reads text within the values of a request's body, and finds the beginnings of its messages."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -10,43 +10,43 @@ TEXT_CHARACTERS = 256
 TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
 
 
-class JsonTextMeter:
-    """Measures the keys and strings of JSON values at any depth, up to a number of values and keys.
+class JsonTexts:
+    """Reads the keys and strings of JSON values at any depth, up to a number of values and keys.
 
-    num_left: how many more are measured; further ones count as no text.
+    num_left: how many more are read; further ones count as no text.
     """
 
     def __init__(self, num_left: int) -> None:
         self.num_left = num_left
 
-    def measure(self, value: Any) -> int:
-        """Return the bytes of the keys and strings in a value."""
-        total, pending = 0, [value]
+    def read(self, value: Any) -> Iterator[str]:
+        """Yield the keys and strings in a value, always in the same order."""
+        pending = [value]
         while pending and self.num_left > 0:
             one = pending.pop()
             self.num_left -= 1
             if isinstance(one, dict):
-                total += sum(map(text_bytes, islice(one, self.num_left)))
+                yield from islice(one, self.num_left)
                 self.num_left -= len(one)
                 pending.extend(islice(one.values(), max(0, self.num_left)))
             elif isinstance(one, list):
                 pending.extend(one[: self.num_left])
-            else:
-                total += text_bytes(one)
-        return total
+            elif isinstance(one, str):
+                yield one
 
 
-def text_bytes(text: Any) -> int:
-    """Length of a text in UTF-8 bytes; 0 if the value is no text."""
-    return len(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else 0
+def text(value: Any) -> Iterator[str]:
+    """Yield a value if it is a text."""
+    if isinstance(value, str):
+        yield value
 
 
-def joined_bytes(texts: list[Any]) -> int:
-    """Total length of texts in UTF-8 bytes; 0 if one of the values is no text."""
+def joined(texts: list[Any]) -> Iterator[str]:
+    """Yield texts as one; nothing if one of the values is no text."""
     try:
-        return text_bytes("".join(texts))
+        yield "".join(texts)
     except TypeError:  # not all of them are strings: the engine will refuse them
-        return 0
+        return
 
 
 def as_list(value: Any) -> list[Any]:
@@ -68,18 +68,23 @@ def documents(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def document_bytes(document: Any) -> int:
-    """Bytes of a document: a text, or an object with a text or with parts."""
+def document_texts(document: Any) -> Iterator[str]:
+    """Texts of a document: a text, or an object with a text or with parts."""
     if isinstance(document, dict):
-        return text_bytes(document.get("text")) + content_bytes(document.get("content"))
-    return text_bytes(document)
+        yield from text(document.get("text"))
+        yield from content_texts(document.get("content"))
+    else:
+        yield from text(document)
 
 
-def content_bytes(content: Any) -> int:
-    """Bytes of the text of a content: a text, or parts of which some have a text."""
+def content_texts(content: Any) -> Iterator[str]:
+    """Texts of a content: a text, or parts of which some have a text."""
     if isinstance(content, list):
-        return sum(text_bytes(part.get("text")) for part in content if isinstance(part, dict))
-    return text_bytes(content)
+        for part in content:
+            if isinstance(part, dict):
+                yield from text(part.get("text"))
+    else:
+        yield from text(content)
 
 
 def has_media(content: Any) -> bool:

@@ -34,7 +34,7 @@ DEMAND_INTERVAL_S = 5.0
 # Seconds after which a client may ask again for an adapter whose files are being fetched.
 FETCH_RETRY_S = 5.0
 
-Tokens = Mapping[str, int]
+Tokens = Mapping[str, float]
 # Endpoints that may answer; a load that has to come first; a reason to wait or to refuse; why engines
 # refused the adapter, while they are not asked again.
 Choice = tuple[Endpoint, ...] | AdapterLoad | Wait | Refuse | LoadFailure

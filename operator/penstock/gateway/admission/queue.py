@@ -10,17 +10,15 @@ from itertools import count
 from penstock.core.admission.admission import Admission
 from penstock.core.admission.admission_spec import AdmissionSpec
 from penstock.core.admission.decision import Reject
-from penstock.core.admission.engine_load import EngineLoad, Placement, Waiting
-from penstock.core.admission.prefill_throughput import PrefillThroughput
+from penstock.core.admission.engine_kind import EngineKind
+from penstock.core.admission.engine_load import EngineLoad, Waiting
+from penstock.core.admission.engines import Engines
 from penstock.core.admission.requester import ANYBODY, Requester
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.request_attributes import RequestAttributes
-from penstock.core.routing.scorers import choose
 from penstock.gateway.admission.reservation import Reservation
 from penstock.gateway.apis.errors import RequestError
 
-# A gateway does not know how large KV caches are. The engine's own queue guards them.
-UNKNOWN_CAPACITY_TOKENS = 1 << 62
 # Interval at which a non-empty queue is checked for changes that only time brings, such as the end of
 # an ejection.
 RECHECK_INTERVAL_S = 0.1
@@ -47,22 +45,24 @@ class RequestRefused(RequestError):
 class AdmissionQueue:
     """Holds requests until an endpoint is predicted to compute their first token in time.
 
-    ejected: returns the pods to avoid while there are others. find_holders: returns those of the pods that
-    have an adapter in memory. now: the monotonic clock.
+    engines: of all services. ejected: returns the pods to avoid while there are others. find_holders: returns
+    those of the pods that have an adapter in memory. now: the monotonic clock.
     """
 
     def __init__(
         self,
         spec: AdmissionSpec,
+        engines: Engines,
         ejected: EjectedPods,
         find_holders: Holders,
         now: Callable[[], float],
     ) -> None:
         self._admission = Admission(spec)
+        self._engines = engines
         self._ejected = ejected
         self._find_holders = find_holders
         self._now = now
-        self._prior = PrefillThroughput()  # prefill throughput that a new engine is assumed to have
+        self._kind = EngineKind()  # of all engines of the side
         self._endpoints: dict[str, Endpoint] = {}
         self._of_service: tuple[Endpoint, ...] = ()
         self._loads: dict[str, EngineLoad] = {}
@@ -84,8 +84,7 @@ class AdmissionQueue:
         self._of_service = endpoints if of_service is None else tuple(of_service)
         self._admission.spec = spec
         known, self._endpoints = self._loads, {e.pod: e for e in endpoints}
-        self._prior = next((load.throughput.as_prior() for load in known.values()), self._prior)
-        self._loads = {pod: known.get(pod) or self._new_load(pod) for pod in self._endpoints}
+        self._loads = {pod: self._engines.load(pod, self._kind) for pod in self._endpoints}
         if not self._loads:
             self.close()
         elif self._loads.keys() - known.keys():
@@ -114,22 +113,26 @@ class AdmissionQueue:
         attributes: RequestAttributes,
         adapter: str = "",
         requester: Requester = ANYBODY,
+        home: bytes | None = None,
     ) -> Reservation | None:
         """Reserve a slot on an endpoint, after waiting for one if necessary.
 
         arrived_s: when the request arrived, on the monotonic clock. wait_s: how long it may wait from
-        now. while_waiting: entered only if it has to wait. attributes: for scorers. adapter: its name in
-        engines; empty: the request is for the base model. requester: whom it counts for. Returns None when
-        the queue is closed, or its last endpoint or the last copy of the adapter is gone. Raises
-        RequestRefused.
+        now. while_waiting: entered only if it has to wait. attributes: of the request. adapter: its name in
+        engines; empty: the request is for the base model. requester: whom it counts for. home: see
+        `Waiting`. Returns None when the queue is closed, or its last endpoint or the last copy of the adapter
+        is gone. Raises RequestRefused.
         """
         if requester.max_wait_s is not None:
             wait_s = min(wait_s, requester.max_wait_s)
         deadline_s = arrived_s + self._admission.spec.ttft_s
         name = str(next(self._serials))
+        prefix = attributes.prefix.within(adapter)
+        cached_tokens = self._engines.reported_tokens(prefix, prompt_tokens, self._loads.keys())
         waiting = Waiting(
-            name, arrived_s, deadline_s, prompt_tokens, kv_tokens, attributes, adapter, requester
-        )
+            name, arrived_s, deadline_s, prompt_tokens, kv_tokens, attributes, adapter, requester,
+            cached_tokens, home,
+        )  # fmt: skip
         self._add(waiting)
         grant: Grant = asyncio.get_running_loop().create_future()
         self._grants[name] = grant
@@ -187,12 +190,12 @@ class AdmissionQueue:
             if grant.done():  # released or cancelled: its task has not run since
                 continue
             draw = random.random()  # noqa: S311 - spreads load
-            tokens = [each.kv_tokens for each in fitting]
-            load = choose(fitting, tokens, draw, waiting.attributes)
-            placement = Placement(load, waiting, now)
+            load = self._engines.choose(waiting, fitting, now, draw).load
+            placement = self._engines.send(waiting, load, now)
             correct = partial(self._correct, waiting)
+            endpoint = self._endpoints[load.pod]
             grant.set_result(
-                Reservation(self._endpoints[load.pod], placement, self.dispatch, correct)
+                Reservation(endpoint, placement, self._engines, self._now, self.dispatch, correct)
             )
         if len(self._admission) and self._timer is None:
             loop = asyncio.get_running_loop()
@@ -226,11 +229,6 @@ class AdmissionQueue:
     def _correct(self, waiting: Waiting, tokens: float) -> None:
         """Charge the tenant of an ended request for its actual tokens."""
         self._admission.correct(waiting.requester, tokens - waiting.kv_tokens)
-
-    def _new_load(self, pod: str) -> EngineLoad:
-        return EngineLoad(
-            pod=pod, kv_capacity_tokens=UNKNOWN_CAPACITY_TOKENS, throughput=self._prior
-        )
 
 
 def _release_unclaimed(grant: Grant) -> None:

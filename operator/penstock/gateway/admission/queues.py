@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from penstock.core.admission.admission_spec import AdmissionSpec
+from penstock.core.admission.engines import Engines
 from penstock.core.routing.pick import Side
 from penstock.gateway.admission.queue import AdmissionQueue, EjectedPods, Holders
 from penstock.gateway.settings import GatewaySettings
@@ -19,11 +20,13 @@ class AdmissionQueues:
     def __init__(
         self,
         settings: GatewaySettings,
+        engines: Engines,
         ejected: EjectedPods,
         find_holders: Holders,
         now: Callable[[], float],
     ) -> None:
         self._settings = settings
+        self._engines = engines
         self._ejected = ejected
         self._find_holders = find_holders
         self._now = now
@@ -61,7 +64,7 @@ class AdmissionQueues:
                 queue.note_copies()
 
     def _new_queue(self, spec: AdmissionSpec) -> AdmissionQueue:
-        return AdmissionQueue(spec, self._ejected, self._find_holders, self._now)
+        return AdmissionQueue(spec, self._engines, self._ejected, self._find_holders, self._now)
 
     def _spec(self, service: Service) -> AdmissionSpec | None:
         if service.objectives is None:

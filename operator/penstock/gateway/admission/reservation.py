@@ -1,28 +1,33 @@
-"""A reserved slot on an endpoint; releasing its prefill work or all of it wakes the admission queue."""
+"""The slot of a request on an endpoint; freeing its prefill work or all of it wakes the admission queue."""
 
 import asyncio
 from collections.abc import Callable
 
-from penstock.core.admission.engine_load import Placement
+from penstock.core.admission.engines import Engines
+from penstock.core.admission.placement import Placement
 from penstock.core.routing.pick import Endpoint
 
 
 class Reservation:
-    """A request's reserved slot on an endpoint.
+    """A request's slot on an endpoint.
 
-    freed: called each time the endpoint may have room for another request. correct: called with the tokens
-    of the ended request, if they are known.
+    engines: that the endpoint is one of. now: the monotonic clock. freed: called each time the endpoint may
+    have room for another request. correct: called with the tokens of the ended request, if they are known.
     """
 
     def __init__(
         self,
         endpoint: Endpoint,
         placement: Placement,
-        freed: Callable[[], None],
-        correct: Callable[[float], None],
+        engines: Engines,
+        now: Callable[[], float],
+        freed: Callable[[], None] = lambda: None,
+        correct: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.endpoint = endpoint
         self._placement = placement
+        self._engines = engines
+        self._now = now
         self._freed = freed
         self._correct = correct
         self._timer: asyncio.TimerHandle | None = None
@@ -43,6 +48,10 @@ class Reservation:
         self._placement.first_token(now)
         self._freed()
 
+    def note_cached(self, prompt_tokens: int, cached_tokens: int | None) -> None:
+        """Learn how much of the prompt the engine had cached. cached_tokens: None: it has not said so."""
+        self._engines.note_cached(self._placement, prompt_tokens, cached_tokens)
+
     def end(self, tokens: float, time_share: float | None = None) -> None:
         """Free the whole slot, and charge the tenant for the tokens of prompt and response. Call it once.
 
@@ -57,9 +66,9 @@ class Reservation:
         """Free the whole slot. Further calls change nothing."""
         if self._timer is not None:
             self._timer.cancel()
-        self._placement.release()
+        self._placement.release(self._now())
         self._freed()
 
     def _free_prefill(self) -> None:
-        self._placement.computed()
+        self._placement.computed(self._now())
         self._freed()

@@ -8,6 +8,7 @@ from pydantic_core import ValidationError
 
 from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.apis import Api
+from penstock.core.routing.prefix.prompt_prefix import NO_PREFIX, PromptPrefix, hash_text
 from penstock.core.routing.prompt_kinds import BYTES_PER_TOKEN
 from penstock.core.routing.request_attributes import RequestAttributes
 from penstock.core.routing.route_match import DEFAULT_SERVICE_TIER, SERVICE_TIERS
@@ -48,7 +49,7 @@ class InferenceRequest:
     body: bytes
     is_stream: bool
     user: str | None  # None when absent
-    attributes: RequestAttributes  # for scorers
+    attributes: RequestAttributes
     prompt_bytes: int  # length of the prompt's text
     is_text_only: bool = True  # whether the prompt has no images or other media
     # Whether it asks for a stream without the event that has only the usage
@@ -130,16 +131,7 @@ class InferenceRequest:
 
 def parse(body: bytes, api: Api) -> InferenceRequest:
     """Read the fields that routing needs from the body of a request of an API. Raises RequestError."""
-    # Brackets in text count as well: telling them apart would cost more than parsing.
-    if body.count(b"[") + body.count(b"{") > MAX_CONTAINERS:
-        message = f"the request body has more than {MAX_CONTAINERS} lists and objects"
-        raise RequestError(400, message)
-    if sum(map(body.count, ENDS_OF_NAMES)) > MAX_FIELDS:
-        raise RequestError(400, f"the request body has more than {MAX_FIELDS} fields")
-    if body.count(b",") > MAX_COMMAS:
-        raise RequestError(
-            400, f"the request body has more than {MAX_COMMAS} commas between values"
-        )
+    _check_size(body)
     try:
         fields = request_schema(api).validate_json(body)
     except ValidationError as error:
@@ -153,6 +145,8 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
     wants_usage = (fields.get("stream_options") or {}).get("include_usage")
     prompt, variant = api.prompt_of(fields), api.variant_of(fields)
     sampling = _sampling(variant, fields)
+    text = prompt.encoded
+    prefix = _prefix(variant, fields, text)
     is_stream = variant.generates and fields.get("stream", False)
     return InferenceRequest(
         variant,
@@ -160,8 +154,8 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         body,
         is_stream,
         user,
-        RequestAttributes.of(fields, prompt),
-        prompt_bytes=prompt.text_bytes,
+        RequestAttributes.of(fields, prompt, prefix),
+        prompt_bytes=len(text),
         is_text_only=prompt.is_text_only,
         hides_usage=is_stream and variant.errors == "OpenAI" and not wants_usage,
         service_tier=_service_tier(fields.get("service_tier")),
@@ -171,6 +165,28 @@ def parse(body: bytes, api: Api) -> InferenceRequest:
         num_prompts=prompt.num_prompts,
         sampling=sampling,
     )
+
+
+def _check_size(body: bytes) -> None:
+    """Raise RequestError if a body has too many values to be parsed on the event loop."""
+    # Brackets in text count as well: telling them apart would cost more than parsing.
+    if body.count(b"[") + body.count(b"{") > MAX_CONTAINERS:
+        message = f"the request body has more than {MAX_CONTAINERS} lists and objects"
+        raise RequestError(400, message)
+    if sum(map(body.count, ENDS_OF_NAMES)) > MAX_FIELDS:
+        raise RequestError(400, f"the request body has more than {MAX_FIELDS} fields")
+    if body.count(b",") > MAX_COMMAS:
+        raise RequestError(
+            400, f"the request body has more than {MAX_COMMAS} commas between values"
+        )
+
+
+def _prefix(api: Api, fields: Mapping[str, Any], text: bytes) -> PromptPrefix:
+    """Beginnings of the prompt of a parsed body, which an engine may have cached. text: of the prompt."""
+    if not api.generates:
+        return NO_PREFIX
+    salt = fields.get("cache_salt") or ""
+    return hash_text(text, salt.encode("utf-8", "surrogatepass"))
 
 
 def _sampling(api: Api, fields: Mapping[str, Any]) -> dict[str, float]:

@@ -116,6 +116,7 @@ COMMON = {
     "best_of": COUNT,
     "min_tokens": COUNT,
     "temperature": NUMBER,
+    "cache_salt": _optional(STRING),
 }
 
 # Of these, what limits of ModelRoutes hold for whatever the API is.

@@ -72,7 +72,7 @@ class ResponseUsage:
     has_text: whether there is any text or tool call. has_error: whether a stream has an error event, or the
     engine aborted the answer. has_engine_error: whether it did, or the code of the event is charged to the
     engine as the same status is; a 504 is not, as clients may set deadlines. prompt_tokens: None without
-    usage. cached_tokens: None of an API that does not report them.
+    usage. cached_tokens: None of an API that does not report them. has_cached: whether the response does.
     """
 
     def __init__(self, api: Api, *, is_stream: bool) -> None:
@@ -86,7 +86,7 @@ class ResponseUsage:
         self._output_tokens: int | None = None if api.generates else 0
         self.prompt_tokens: int | None = None
         self.cached_tokens: int | None = None if usage is None or usage.cached is None else 0
-        self.has_text = self.has_error = self.has_engine_error = False
+        self.has_text = self.has_error = self.has_engine_error = self.has_cached = False
 
     def feed(self, chunk: bytes) -> None:
         """Count a part of the response: complete events of a stream, any bytes of another response."""
@@ -108,7 +108,7 @@ class ResponseUsage:
             self._output_tokens = output
         cached = None if names.cached is None else _last_count(names.cached, chunk)
         if cached is not None:
-            self.cached_tokens = cached
+            self.cached_tokens, self.has_cached = cached, True
         if (prompt := _last_count(names.prompt, chunk)) is not None:
             self.prompt_tokens = prompt + (cached or 0) * names.is_cached_apart
 

@@ -20,7 +20,7 @@ from multidict import CIMultiDict
 from penstock.clients.pods.connections import PodConnector
 from penstock.core.canary.arm import UNMEASURED
 from penstock.core.routing.charge import CHARGES, Ending, ending_of
-from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
+from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick_side
 from penstock.core.routing.route import Mirror
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.apis.model_field import add_field
@@ -105,16 +105,14 @@ class RequestMirror:
     ) -> None:
         """Start a copy if the limits allow one more and there is an endpoint; else count it as dropped."""
         draw = random.random()  # noqa: S311 - spreads load
-        choice = pick(
-            service.endpoints, weights, draw, load={}, key=None, request=copy.request.attributes
-        )
+        choice = pick_side(service.endpoints, weights, draw, key=None)
         key, num_bytes = service.key, len(copy.request.body)
         number, memory = (Allocation(each, key) for each in (self._copies, self._bytes))
         if isinstance(choice, NoEndpoint) or not (number.take(1) and memory.take(num_bytes)):
             number.release()
             self._count(key, revision, "dropped")
             return
-        run = self._run(copy, service, choice, stats)
+        run = self._run(copy, service, choice.any_endpoint, stats)
         task = asyncio.get_running_loop().create_task(run)
         self._tasks.add(task)
 

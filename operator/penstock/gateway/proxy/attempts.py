@@ -96,7 +96,7 @@ class Attempts:
                 endpoint, started_s = selected.endpoint, self._state.now()
                 self._note_version(other, record)
                 with contextlib.ExitStack() as at_endpoint:
-                    at_endpoint.enter_context(self._in_flight(selected, request.tokens, record))
+                    at_endpoint.enter_context(self._in_flight(selected, record))
                     result = await self._attempt(endpoint, outgoing, cancellation, failures)
                     if answers is not None:
                         result = await answers.interpret(result, endpoint)
@@ -279,18 +279,13 @@ class Attempts:
             )
 
     @contextlib.contextmanager
-    def _in_flight(
-        self, selected: SelectedEndpoint, tokens: int, record: RequestRecord
-    ) -> Iterator[None]:
-        """Count the request and its tokens as in flight at the endpoint while the block runs."""
-        pod, in_flight = selected.endpoint.pod, self._state.metrics.in_flight
+    def _in_flight(self, selected: SelectedEndpoint, record: RequestRecord) -> Iterator[None]:
+        """Count the request as in flight at the endpoint while the block runs."""
+        in_flight = self._state.metrics.in_flight
         gauge = in_flight.labels(self._telemetry.line.service, selected.endpoint.revision)
         gauge.inc()
         try:
-            with (
-                self._state.endpoints.hold(pod, tokens),
-                record.in_flight(selected.endpoint, selected.reservation),
-            ):
+            with record.in_flight(selected.endpoint, selected.reservation):
                 yield
         finally:
             gauge.dec()

@@ -100,10 +100,7 @@ class ExternalAttempt:
         outgoing = _outgoing(request, headers, model, key)
         use.note_sent(now)
         try:
-            with (
-                state.endpoints.hold(endpoint.pod, request.tokens),
-                record.in_flight(endpoint, None),
-            ):
+            with record.in_flight(endpoint, None):
                 response = await self._send(origin, outgoing, model, cancellation, record)
                 relay = self._new_relay(response, endpoint, record, request)
                 del request, outgoing

@@ -64,7 +64,7 @@ class AdapterSelector:
             return found
         self._count_miss()
         untried = self._untried(endpoints)
-        tokens = self._state.endpoints.tokens
+        tokens = self._state.engines.tokens
         match copies.choose(self._adapter, service, untried, tokens, self._waited_s):
             case AdapterLoad() as load:
                 await self._load(load, left_s)

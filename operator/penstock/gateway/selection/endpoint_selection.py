@@ -19,8 +19,6 @@ from penstock.core.routing.pick import (
     Endpoint,
     NoEndpoint,
     PickedSide,
-    choose_endpoint,
-    pick,
     pick_side,
 )
 from penstock.core.routing.request_attributes import RequestAttributes
@@ -32,6 +30,7 @@ from penstock.gateway.selection.adapter_selection import AdapterSelector
 from penstock.gateway.selection.failed_endpoints import FailedEndpoints
 from penstock.gateway.selection.model_routing import check_available
 from penstock.gateway.selection.request_hold import RequestHold
+from penstock.gateway.selection.request_placement import RequestPlacement
 from penstock.gateway.selection.request_wait import BUDGET_SPENT, RequestWait
 from penstock.gateway.snapshots.adapter import Adapter
 from penstock.gateway.snapshots.snapshot import Service, Snapshot
@@ -45,16 +44,16 @@ MAX_WAIT_AFTER_ERROR_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SelectedEndpoint:
-    """An endpoint to try. reservation: only of a first attempt of a service with objectives."""
+    """An endpoint to try, with the request's slot there."""
 
     endpoint: Endpoint
-    reservation: Reservation | None = None
+    reservation: Reservation
 
 
 class EndpointSelector:
     """Selects the endpoints that one request is sent to, one after the other.
 
-    service: "namespace/name". key: requests with the same one stay on one side. attributes: for scorers.
+    service: "namespace/name". key: requests with the same one stay on one side. attributes: of the request.
     tokens: the request's estimated KV cache use. adapter: the one that it is for; None: it is for the base
     model. error_of_deletion: returns the error to raise once a snapshot lacks the service or the adapter.
     hold: of a request whose service is at zero. requester: whom it counts for in admission queues.
@@ -83,6 +82,9 @@ class EndpointSelector:
         self._key, self._attributes, self._tokens = key, attributes, tokens
         self._error_of_deletion = error_of_deletion
         self._requester = requester
+        self._placement = RequestPlacement(
+            state, record, requester, key=key, attributes=attributes, tokens=tokens
+        )
         self._tried: set[str] = set()
         self.failed = FailedEndpoints(state.endpoints)
         self._wait, self._hold = RequestWait(state, record, cancellation), hold
@@ -155,7 +157,7 @@ class EndpointSelector:
                 if not found:
                     continue  # it waited, and anything may have changed
                 if not self._needs_slot(service):
-                    return self._choose_copy(found)
+                    return self._place(found, random.random())  # noqa: S311 - spreads load
             reservation = await self._reserve(choice)
             if reservation is not None:
                 return SelectedEndpoint(reservation.endpoint, reservation)
@@ -176,22 +178,23 @@ class EndpointSelector:
             return pick_side(
                 service.endpoints, service.weights, draw, ejected=ejected, key=self._key
             )
-        choice = pick(
-            service.endpoints,
-            service.weights,
-            draw,
-            self._tried,
-            load=state.endpoints.tokens,
-            ejected=ejected,
-            key=self._key,
-            request=self._attributes,
+        choice = pick_side(
+            service.endpoints, service.weights, draw, self._tried, ejected=ejected, key=self._key
         )
-        if isinstance(choice, Endpoint):
-            state.endpoints.note_selected(choice.pod, now)
-            return SelectedEndpoint(choice)
+        if isinstance(choice, PickedSide):
+            return self._place(choice.endpoints, choice.draw)
         if Ending.ERROR in failures:
             raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
         return choice
+
+    def _place(self, endpoints: Sequence[Endpoint], draw: float) -> SelectedEndpoint:
+        reservation = self._placement.place(endpoints, draw, self._engine_name)
+        return SelectedEndpoint(reservation.endpoint, reservation)
+
+    @property
+    def _engine_name(self) -> str:
+        """Name in engines of the adapter that the request is for; empty: it is for the base model."""
+        return "" if self._adapter is None else self._adapter.engine_name
 
     def _needs_slot(self, service: Service) -> bool:
         """Whether the attempt has to queue. One without tokens, such as to tokenize, computes nothing."""
@@ -230,13 +233,6 @@ class EndpointSelector:
             raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
         return choice
 
-    def _choose_copy(self, endpoints: Sequence[Endpoint]) -> SelectedEndpoint:
-        """Choose one of the endpoints that have the adapter."""
-        in_flight, draw = self._state.endpoints.tokens, random.random()  # noqa: S311 - spreads load
-        endpoint = choose_endpoint(endpoints, in_flight, draw, self._attributes)
-        self._state.endpoints.note_selected(endpoint.pod, self._state.now())
-        return SelectedEndpoint(endpoint)
-
     async def _wait_for_choice(
         self, choice: NoEndpoint, failures: Sequence[Ending]
     ) -> SelectedEndpoint | PickedSide:
@@ -264,8 +260,9 @@ class EndpointSelector:
             self._wait.left_s,
             waiting if copies is None else copies.waiting_for_room(waiting),
             self._attributes,
-            self._adapter.engine_name if self._adapter is not None else "",
+            self._engine_name,
             self._requester,
+            self._placement.home,
         )
         if reservation is not None:
             self._state.endpoints.note_selected(reservation.endpoint.pod, self._state.now())

@@ -32,8 +32,7 @@ class OwnerSelector(EndpointSelector):
             if self._copies is None or await self._copies.find(
                 service, (endpoint,), self._wait.left_s
             ):
-                self._state.endpoints.note_selected(endpoint.pod, self._state.now())
-                return SelectedEndpoint(endpoint)
+                return self._place((endpoint,), 0.0)
 
     def change_version(self) -> Adapter | None:
         """Keep the adapter's version: there is no further attempt."""

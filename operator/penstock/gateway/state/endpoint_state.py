@@ -1,7 +1,6 @@
-"""State that this gateway keeps of each endpoint: tokens in flight and health."""
+"""Health of each endpoint, as this gateway has seen it."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 from penstock.core.routing import outliers
 from penstock.core.routing.charge import CHARGES, Ending
@@ -13,7 +12,7 @@ FORGET_AFTER_S = 600.0
 
 
 class EndpointStates:
-    """Tokens in flight and health of each endpoint, by the pod "namespace/name".
+    """Health of each endpoint, by the pod "namespace/name".
 
     Addresses are no keys, as a later pod may get the address of a deleted one. All times are of the
     monotonic clock. ejected: called with each pod that is ejected; not again while its ejection is
@@ -22,21 +21,7 @@ class EndpointStates:
 
     def __init__(self, ejected: Callable[[str], None] = lambda _: None) -> None:
         self._note_ejected = ejected
-        self.tokens: dict[str, int] = {}
         self._health: dict[str, Health] = {}
-
-    @contextmanager
-    def hold(self, pod: str, tokens: int) -> Iterator[None]:
-        """Count `tokens` as in flight on the pod while the block runs."""
-        self.tokens[pod] = self.tokens.get(pod, 0) + tokens
-        try:
-            yield
-        finally:
-            left = self.tokens.get(pod, 0) - tokens  # absent beside requests without tokens
-            if left:
-                self.tokens[pod] = left
-            else:
-                self.tokens.pop(pod, None)
 
     def ejected(self, endpoints: Iterable[Endpoint], now: float) -> set[str]:
         """Return the pods among the endpoints that are ejected for consecutive failures."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.clients.machine.clock import monotonic, unix_time
 from penstock.clients.machine.logs import fields
+from penstock.core.admission.engines import Engines
 from penstock.gateway.adapters.copies import AdapterCopies
 from penstock.gateway.admission.queues import AdmissionQueues
 from penstock.gateway.limits.keyed_count import KeyedCount
@@ -65,6 +66,7 @@ class GatewayState:
     authenticator: Authenticator = field(init=False)
     batch_server: BatchServer | None = None  # None: files and batches are not served
     endpoints: EndpointStates = field(init=False)
+    engines: Engines = field(default_factory=Engines)
     stats: StatsRegistry = field(init=False)
     admission_queues: AdmissionQueues = field(init=False)
     adapters: AdapterCopies = field(init=False)
@@ -107,12 +109,13 @@ class GatewayState:
         self.snapshots.listeners.append(self.adapters.update)
         residency = self.adapters.residency
         self.admission_queues = AdmissionQueues(
-            self.settings, self.endpoints.ejected, residency.holders, self.now
+            self.settings, self.engines, self.endpoints.ejected, residency.holders, self.now
         )
         residency.listeners.append(self.admission_queues.note_copies)
         self.snapshots.listeners.append(self.admission_queues.update)
         self.providers = ExternalProviders(self.settings)
         self.snapshots.listeners.append(self.providers.update)
+        self.snapshots.listeners.append(self._keep_engines)
         self.snapshots.listeners.append(self.unanswered.update)
         self.snapshots.listeners.append(lambda _: self.metrics.snapshots.inc())
 
@@ -151,6 +154,12 @@ class GatewayState:
         adapters = {(each.service, each.name) for each in snapshot.adapters}
         self.metrics.remove_stale_series(revisions, routes, adapters)
         self.metrics.routes.keep_only({external.key for external in snapshot.externals})
+
+    def _keep_engines(self, snapshot: Snapshot) -> None:
+        """Forget the engines that are gone, and what those had cached that are not ready."""
+        pods = {pod for service in snapshot.services for pod in service.sides}
+        ready = {each.pod for service in snapshot.services for each in service.endpoints}
+        self.engines.keep_only(pods, ready)
 
     def _note_adapter_load(self, adapter: Adapter, took_s: float, is_failed: bool) -> None:
         self.stats.adapters.get(adapter).count_load(took_s, is_failed=is_failed)

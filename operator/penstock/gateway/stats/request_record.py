@@ -81,7 +81,7 @@ class RequestRecord:
     def in_flight(self, endpoint: Endpoint, reservation: Reservation | None) -> Iterator[None]:
         """Count the request as in flight at the endpoint while the block runs.
 
-        reservation: its slot there, which is released at the end; None if it has none.
+        reservation: its slot there, which is released at the end; None: it is no engine.
         """
         self._endpoint, self._reservation, pod = endpoint, reservation, endpoint.pod
         if reservation is not None and not self._is_stream:
@@ -100,8 +100,16 @@ class RequestRecord:
                 self._times.note_failed_attempt()
                 self._stats.count_first_byte(pod)
             if reservation is not None:
-                prompt_tokens = self._usage.prompt_tokens or self.prompt_tokens
-                reservation.end(prompt_tokens + self._usage.output_tokens, self._time_share)
+                self._end(reservation)
+
+    def _end(self, reservation: Reservation) -> None:
+        """Release the slot, and say what the response tells of its prompt."""
+        usage = self._usage
+        if usage.prompt_tokens:
+            cached_tokens = usage.cached_tokens if usage.has_cached else None
+            reservation.note_cached(usage.prompt_tokens, cached_tokens)
+        prompt_tokens = usage.prompt_tokens or self.prompt_tokens
+        reservation.end(prompt_tokens + usage.output_tokens, self._time_share)
 
     def start_response(self, *, is_stream: bool) -> None:
         """Start to count a response. is_stream: whether it is a stream, whatever was requested."""

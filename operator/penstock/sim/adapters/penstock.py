@@ -13,7 +13,6 @@ from penstock.core.adapters.route import (
     Wait,
     route_adapter,
 )
-from penstock.core.routing.scorers import choose
 from penstock.sim.adapters.pod import AdapterPod
 from penstock.sim.adapters.pool import Pool, Rule
 from penstock.sim.request import Request
@@ -79,7 +78,8 @@ class Penstock(Rule):
             case Send(pods):
                 by_pod = {view.pod: view for view in views}
                 able = [by_pod[pod] for pod in pods]
-                chosen = choose(able, [replica.load for replica in able], 0.0, request.attributes)
+                # Prompts share nothing here, so the least busy engine is where a request costs least.
+                chosen = min(able, key=lambda replica: replica.load)
                 self._pods[chosen.pod].submit(request)
             case Load(pod, evict, _):
                 if evict is not None:

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.engine_profile import EngineProfile
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Rule
 from penstock.sim.baselines.dynamo_load import DynamoLoad
 from penstock.sim.baselines.dynamo_throughput import DynamoThroughput

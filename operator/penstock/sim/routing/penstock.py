@@ -3,17 +3,21 @@
 from collections.abc import Sequence
 
 from penstock.core.admission.engine_load import Waiting
-from penstock.core.routing.scorers import choose
+from penstock.core.admission.engines import Engines
 from penstock.sim.request import Request
 from penstock.sim.routing.picker import Picker
 from penstock.sim.routing.view import EngineView
 
 
 class Penstock(Picker):
-    """Penstock's scorers, with the prediction of its admission."""
+    """The engine where a request costs least."""
 
     def __init__(self) -> None:
+        self._engines = Engines()
         self._predicted_s: float | None = None
+
+    def attach(self, engines: Engines) -> None:
+        self._engines = engines
 
     def pick(
         self,
@@ -23,12 +27,13 @@ class Penstock(Picker):
         now: float,
         draw: float,
     ) -> EngineView:
-        chosen = choose(engines, [view.tokens for view in engines], draw, waiting.attributes)
-        load = chosen.load
-        self._predicted_s = (
-            load.ttft_s(waiting.prefill_tokens) if load.throughput.is_known else None
-        )
-        return chosen
+        loads = [view.load for view in engines]
+        chosen = self._engines.choose(waiting, loads, now, draw)
+        index = chosen.choice.index
+        uncached = chosen.candidates.uncached_tokens[index]
+        is_known = chosen.load.kind.model.is_known
+        self._predicted_s = chosen.load.ttft_s(uncached, now) if is_known else None
+        return engines[index]
 
     def predicted_s(self, request: Request) -> float | None:
         return self._predicted_s

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from penstock.core.admission.engine_load import Waiting
+from penstock.core.admission.engines import Engines
 from penstock.sim.request import Request
 from penstock.sim.routing.view import EngineView
 
@@ -29,6 +30,9 @@ class Picker(ABC):
 
         waiting: the request as admission knows it. engines: at least one. draw: uniform in [0, 1).
         """
+
+    def attach(self, engines: Engines) -> None:  # noqa: B027 - a default
+        """Learn of the gateway's own record of its engines, which other rules do not read."""
 
     def predicted_s(self, request: Request) -> float | None:
         """Predicted time from now to the first token of the request that was picked last.

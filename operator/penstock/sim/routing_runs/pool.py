@@ -53,6 +53,7 @@ class Pool:
             self._ended,
             picker=rule,
             keeps_side=scenario.keeps_side,
+            prefix_block_tokens=self.block_tokens,
         )
         self.fleet = Fleet(
             "p",

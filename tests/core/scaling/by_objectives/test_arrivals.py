@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.scaling.by_objectives.arrivals import (
     LONGEST_STEADY_S,
     PRIOR_DISPERSION,
@@ -20,7 +21,6 @@ from penstock.core.scaling.by_objectives.arrivals import (
 )
 from penstock.core.scaling.learned.capacity import EngineLimits, Mix
 from penstock.core.scaling.learned.footprint import Demand, Footprint
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import Objectives
 
 PROMPT_TOKENS = 1000

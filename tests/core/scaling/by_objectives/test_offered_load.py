@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.scaling.by_objectives.arrivals import LONGEST_STEADY_S, WINDOW_GROWTH
 from penstock.core.scaling.by_objectives.offered_load import OfferedLoad
 from penstock.core.scaling.learned.capacity import EngineLimits, Mix
 from penstock.core.scaling.learned.footprint import Demand, Footprint
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import Objectives
 
 FOOTPRINT = Footprint.of(

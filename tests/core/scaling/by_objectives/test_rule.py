@@ -14,6 +14,7 @@ from tests.core.scaling.by_objectives.world import (
     note,
 )
 
+from penstock.core.engine_time.iteration import MIN_WINDOWS
 from penstock.core.scaling.by_objectives.outcomes import MOST_LOSS
 from penstock.core.scaling.by_objectives.steps import (
     MAX_GROWTH,
@@ -21,7 +22,6 @@ from penstock.core.scaling.by_objectives.steps import (
     SCALE_UP_HOLD_S,
     SPARE,
 )
-from penstock.core.scaling.learned.iteration import MIN_WINDOWS
 from penstock.core.scaling.rule import UNATTAINABLE, Bounds
 from penstock.core.scaling.signals import EngineReading, PodView
 from penstock.core.spec.objectives import Objectives

@@ -10,8 +10,8 @@ from penstock.core.scaling.by_objectives.outcomes import Outcomes
 from penstock.core.scaling.by_objectives.record import Learned
 from penstock.core.scaling.delays import ScaleUpDelay
 from penstock.core.scaling.histogram import Histogram
-from penstock.core.scaling.learned.iteration import Window
 from penstock.core.scaling.learned.startup import LONGEST_S, StartUp
+from penstock.core.scaling.learned.windows import window_between
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import Missing, PodView
 
@@ -126,7 +126,7 @@ def test_busy_time_that_went_back_or_stands_still_says_nothing(busy_s: float) ->
     tokens = Histogram((1.0,), (3000, 0), 60.0)
     old = replace(engine(0.0, 3), steps=100, busy_s=100.0)
     new = replace(engine(0.0, 50), steps=400, busy_s=busy_s, itl_s=tokens)
-    assert Window.between(old, new, 1000.0, 2000.0) is None
+    assert window_between(old, new, 1000.0, 2000.0) is None
 
 
 def test_scale_up_delay_starts_again_after_another_scale_up() -> None:

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.histogram import Histogram
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import (
     EngineReading,

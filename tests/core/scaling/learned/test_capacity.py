@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.scaling.learned.capacity import EngineLimits, Mix, capacity
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import Objectives
 
 # 20 ms for any iteration; 0.1 ms a prompt token; nothing for a sequence, 0.1 us a KV token.

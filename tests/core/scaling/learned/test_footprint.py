@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.scaling.learned.capacity import MAX_KV_USAGE, EngineLimits, Mix
 from penstock.core.scaling.learned.footprint import MIN_SLACK, Demand, Footprint
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import MAX_WAIT_S, Objectives
 
 # The model of test_capacity: 1,000 prompt tokens take 0.1 s, 200 output tokens over 1,100 KV tokens 0.022 s.

@@ -6,14 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.core.scaling.histogram import Histogram
-from penstock.core.scaling.learned.iteration import (
+from penstock.core.engine_time.iteration import (
     CHANGED_AFTER,
     FORGETTING,
     Fit,
     IterationModel,
     Window,
 )
+from penstock.core.scaling.histogram import Histogram
+from penstock.core.scaling.learned.windows import window_between
 from penstock.core.scaling.signals import EngineReading
 
 TRUE = IterationModel(base_s=0.016, prefill_token_s=64e-6, sequence_s=50e-6, kv_token_s=70e-9)
@@ -147,9 +148,9 @@ def reading(at_s: float, running: int, tokens: int, seconds: float) -> EngineRea
 def test_the_mean_gap_is_the_time_of_an_iteration_where_nothing_better_is_told() -> None:
     """40 iterations of 10 tokens, 20 ms between the tokens of each; the engine was busy for a second."""
     earlier, later = reading(0, 8, 1000, 20.0), reading(2, 8, 1400, 28.0)
-    window = Window.between(earlier, later, 20_000.0, 0.0)
+    window = window_between(earlier, later, 20_000.0, 0.0)
     assert window is not None
     assert (window.steps, window.sequences, window.time_s) == (40, 10, pytest.approx(0.02))
-    told = Window.between(replace(earlier, busy_s=7.0), replace(later, busy_s=8.0), 20_000.0, 0.0)
+    told = window_between(replace(earlier, busy_s=7.0), replace(later, busy_s=8.0), 20_000.0, 0.0)
     assert told == replace(window, time_s=pytest.approx(0.025))
-    assert Window.between(replace(earlier, busy_s=7.0), later, 20_000.0, 0.0) == window
+    assert window_between(replace(earlier, busy_s=7.0), later, 20_000.0, 0.0) == window

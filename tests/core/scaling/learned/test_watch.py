@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from penstock.core.engine_time.iteration import Fit, IterationModel
 from penstock.core.scaling.histogram import Histogram
-from penstock.core.scaling.learned.iteration import Fit, IterationModel
 from penstock.core.scaling.learned.watch import ENOUGH_PROMPTS, MAX_SPANS, Span, Watch
 from penstock.core.scaling.signals import EngineReading
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tests.core.scaling.by_objectives.world import OBJECTIVES, World
 
+from penstock.core.engine_time.iteration import Fit, IterationModel
 from penstock.core.scaling.by_objectives.need import Need, ShownUnit
 from penstock.core.scaling.learned.capacity import Capacity, Mix
 from penstock.core.scaling.learned.footprint import Footprint
-from penstock.core.scaling.learned.iteration import Fit, IterationModel
 from penstock.core.scaling.learned.startup import StartUp
 from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.recording import Recording

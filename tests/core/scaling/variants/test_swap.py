@@ -2,10 +2,10 @@
 
 import pytest
 
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.scaling.by_objectives.rule import ObjectivesRule
 from penstock.core.scaling.by_objectives.steps import SWAP_DELAY_S
 from penstock.core.scaling.histogram import Histogram
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (
     EngineReading,

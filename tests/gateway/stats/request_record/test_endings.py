@@ -3,6 +3,7 @@
 import pytest
 from tests.gateway.engine_answers import EVENT
 from tests.gateway.stats.recorded_requests import ENGINE, POD, close, endpoint, stream
+from tests.gateway.support.slots import slot_at
 
 from penstock.core.canary.arm import ArmCounter
 from penstock.core.routing.charge import Ending
@@ -57,7 +58,7 @@ def test_error_of_the_gateway_after_a_failed_attempt_is_that_failure(stats, make
 @pytest.mark.parametrize("code", [499, 500])
 def test_error_event_is_the_engines_failure_from_code_500(stats, clock, make, code):
     record = make()
-    with record.in_flight(ENGINE, None):
+    with record.in_flight(ENGINE, slot_at(ENGINE)):
         record.add_chunk(EVENT)
         record.add_chunk(b'data: {"error": {"code": %d}}\n\n' % code)
     close(record, Ending.ERROR_EVENT if record.has_engine_error else Ending.ANSWERED)
@@ -70,7 +71,7 @@ def test_error_event_is_the_engines_failure_from_code_500(stats, clock, make, co
 def test_refusal_in_a_stream_is_no_empty_answer(stats, make):
     """An engine may find out that a request is invalid after it has begun to answer."""
     record = make()
-    with record.in_flight(ENGINE, None):
+    with record.in_flight(ENGINE, slot_at(ENGINE)):
         record.add_chunk(b'data: {"error": {"code": 400}}\n\n')
     close(record)
     assert (stats.arms()[POD].requests, stats.arms()[POD].empty_outputs) == (1, 0)
@@ -97,7 +98,7 @@ def test_each_engine_is_charged_a_failure_once_per_request(
 ):
     record = make(tenant="acme")
     for name in ("a", "b", "a"):
-        with record.in_flight(endpoint(name), None):
+        with record.in_flight(endpoint(name), slot_at(endpoint(name))):
             pass
         record.end.note_failed_attempt(endpoint(name), Ending.RESET, is_serving=is_serving)
     close(record, Ending.RESET, {Side(revision) for revision in serving})
@@ -115,10 +116,10 @@ def test_status_about_the_request_is_no_answer_that_blames_another_side(
 ):
     """Its deadline may have passed before the second engine could fail too."""
     record = make(stream=False)
-    with record.in_flight(endpoint("c", "r2"), None):
+    with record.in_flight(endpoint("c", "r2"), slot_at(endpoint("c", "r2"))):
         pass
     record.end.note_failed_attempt(endpoint("c", "r2"), Ending.ERROR, is_serving=True)
-    with record.in_flight(ENGINE, None):
+    with record.in_flight(ENGINE, slot_at(ENGINE)):
         record.start_response(is_stream=False)
         record.add_chunk(b"{}")
     close(record, ending, {Side("r1"), Side("r2")})
@@ -144,7 +145,7 @@ def test_empty_answers_of_a_session_count_with_its_first_one_on_a_side(
     requests = [(ENGINE, TEXT), *((CANARY[n % 2], body) for n, body in enumerate(answers))]
     for engine, body in requests:
         record = make(stream=False, key=key)
-        with record.in_flight(engine, None):
+        with record.in_flight(engine, slot_at(engine)):
             record.start_response(is_stream=False)
             record.add_chunk(body)
         close(record)
@@ -159,7 +160,7 @@ def test_empty_answers_of_a_session_count_with_its_first_one_of_an_adapters_vers
     adapter.arm = ArmCounter()
     for body in (TEXT, EMPTY, EMPTY):
         record = make(stream=False, key=b"key", adapter=adapter)
-        with record.in_flight(ENGINE, None):
+        with record.in_flight(ENGINE, slot_at(ENGINE)):
             record.start_response(is_stream=False)
             record.add_chunk(body)
         close(record)

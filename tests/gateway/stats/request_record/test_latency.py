@@ -5,6 +5,7 @@ import math
 import pytest
 from tests.gateway.engine_answers import EVENT
 from tests.gateway.stats.recorded_requests import ENGINE, POD, USAGE, close, endpoint, stream, whole
+from tests.gateway.support.slots import slot_at
 
 from penstock.core.canary.bins import tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments
@@ -40,7 +41,7 @@ def test_tokens_are_estimated_without_usage(stats, clock, make):
     for chat, tokens in ((False, 3), (True, 2)):
         before = stats.output_tokens
         record = make(chat=chat)
-        with record.in_flight(ENGINE, None):
+        with record.in_flight(ENGINE, slot_at(ENGINE)):
             for chunk in (EVENT, EVENT, EVENT, b"data: [DONE]\n\n"):
                 record.add_chunk(chunk)
         close(record)
@@ -54,7 +55,7 @@ def test_tokens_are_estimated_without_usage(stats, clock, make):
 
 def test_usage_corrects_the_token_estimate(stats, clock, make):
     record = make()
-    with record.in_flight(ENGINE, None):
+    with record.in_flight(ENGINE, slot_at(ENGINE)):
         record.add_chunk(b'data: {"usage":{"prompt_tokens":600,"completion_tokens":1}}\n\n')
     close(record)
     assert stats.token_estimates.get("") == TokenEstimate().observe(1200, 600)
@@ -65,7 +66,7 @@ def test_a_prompt_is_estimated_by_the_answers_to_its_tenant(stats, clock, make):
     for _ in range(100):
         for client, tokens in (("own", 300), ("other", 1200)):
             record = make(client=client)
-            with record.in_flight(ENGINE, None):
+            with record.in_flight(ENGINE, slot_at(ENGINE)):
                 record.add_chunk(
                     b'data: {"usage":{"prompt_tokens":%d,"completion_tokens":1}}\n\n' % tokens
                 )
@@ -125,7 +126,7 @@ def test_time_lost_by_an_earlier_engine_is_no_violation_of_the_next(stats, clock
     stats.objectives = Objectives(1.0, 1.0)
     record = make()
     clock.now_s += 5.0
-    with record.in_flight(endpoint("other"), None):
+    with record.in_flight(endpoint("other"), slot_at(endpoint("other"))):
         clock.now_s += 5.0
     stream(record, clock, queued_s=0.25, first_s=0.5)
     close(record)
@@ -163,7 +164,7 @@ def test_single_token_violates_no_tpot_objective(stats, clock, make):
 def test_complete_response_in_parts_has_no_tpot(stats, clock, make):
     stats.objectives = Objectives(1.0, 0.1)
     record = make(stream=False)
-    with record.in_flight(ENGINE, None):
+    with record.in_flight(ENGINE, slot_at(ENGINE)):
         clock.now_s += 0.5
         record.start_response(is_stream=False)
         record.add_chunk(b"{")

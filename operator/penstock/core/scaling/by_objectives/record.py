@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
+from penstock.core.engine_time.iteration import NUM_TERMS, TYPICAL, Fit
 from penstock.core.formats.serialization import DecodeError, deserialize, serialize
 from penstock.core.scaling.by_objectives.correction import Correction
 from penstock.core.scaling.by_objectives.forecast import Errors, Forecast
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
 from penstock.core.scaling.by_objectives.state import ObjectivesState
-from penstock.core.scaling.learned.iteration import NUM_TERMS, TYPICAL, Fit
 from penstock.core.scaling.learned.startup import StartUp
 from penstock.core.scaling.learned.traffic import Mean, Traffic
 from penstock.core.scaling.learned.watch import Watch

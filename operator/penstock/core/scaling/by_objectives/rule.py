@@ -12,6 +12,7 @@ docs/concepts/scaling.md has the equation and all constants.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from penstock.core.engine_time.iteration import Fit, IterationModel
 from penstock.core.scaling.blind import missing_metrics
 from penstock.core.scaling.by_objectives.need import Need, ShownUnit
 from penstock.core.scaling.by_objectives.state import ObjectivesState
@@ -25,7 +26,6 @@ from penstock.core.scaling.decisions import (
 from penstock.core.scaling.delays import ScaleUpDelay
 from penstock.core.scaling.learned.capacity import EngineLimits, Mix
 from penstock.core.scaling.learned.footprint import Footprint
-from penstock.core.scaling.learned.iteration import Fit, IterationModel
 from penstock.core.scaling.learned.startup import PRIOR_STARTUP_S, StartUp, is_any_starting
 from penstock.core.scaling.learned.traffic import FIRST_OUTPUT, Traffic
 from penstock.core.scaling.learned.watch import Watch

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from penstock.core.engine_time.iteration import Fit
 from penstock.core.scaling.blind import missing_metrics
 from penstock.core.scaling.by_objectives.backlog import Backlog
 from penstock.core.scaling.by_objectives.correction import Correction
@@ -12,7 +13,6 @@ from penstock.core.scaling.by_objectives.offered_load import OfferedLoad
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
 from penstock.core.scaling.delays import ScaleDownDelay, ScaleDownWindow, ScaleUpDelay
 from penstock.core.scaling.learned.footprint import Footprint
-from penstock.core.scaling.learned.iteration import Fit
 from penstock.core.scaling.learned.startup import StartUp, is_any_starting
 from penstock.core.scaling.learned.traffic import Readings, Traffic
 from penstock.core.scaling.learned.watch import Watch

@@ -14,8 +14,8 @@ simulated replicas.
 import math
 from dataclasses import dataclass
 
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.scaling.learned.idle_engine import IdleEngine
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.learned.tpot_rate import RequestTimes, tpot_rate
 from penstock.core.spec.objectives import Objectives
 

@@ -13,6 +13,7 @@ Each is linear in the two rates. The stay is that at a full replica.
 
 from dataclasses import dataclass
 
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.scaling.learned.capacity import (
     MAX_KV_USAGE,
     Capacity,
@@ -22,7 +23,6 @@ from penstock.core.scaling.learned.capacity import (
     request_work_s,
 )
 from penstock.core.scaling.learned.idle_engine import IdleEngine
-from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import Objectives
 
 # Fraction of the TTFT objective that a prompt may wait at least, though its own prefill takes the rest.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock.core.scaling.learned.iteration import IterationModel
+from penstock.core.engine_time.iteration import IterationModel
 from penstock.core.spec.objectives import Objectives
 
 

@@ -7,7 +7,7 @@ windows correct each term. The rows are for a model of about 8 billion weights, 
 import re
 from collections.abc import Mapping
 
-from penstock.core.scaling.learned.iteration import IterationModel
+from penstock.core.engine_time.iteration import IterationModel
 
 CPU = IterationModel(base_s=0.04, prefill_token_s=2e-3, sequence_s=4e-3, kv_token_s=2e-6)
 GPU = IterationModel(base_s=0.02, prefill_token_s=8e-5, sequence_s=5e-5, kv_token_s=1.5e-7)

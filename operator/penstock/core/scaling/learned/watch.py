@@ -9,8 +9,9 @@ prompt tokens is, and a fit would find that prompts cost nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.core.scaling.learned.iteration import Fit, Window
+from penstock.core.engine_time.iteration import Fit, Window
 from penstock.core.scaling.learned.traffic import Pair
+from penstock.core.scaling.learned.windows import window_between
 from penstock.core.scaling.signals import EngineReading
 
 # Number of engines that are measured at a time, in turn. It bounds the time of a decision.
@@ -64,7 +65,7 @@ class Span:
     def window(self, last: EngineReading, prompt_tokens: float) -> Window | None:
         """The complete window; None if too little was computed in it."""
         kv_tokens = self.kv_tokens / max(1, last.steps - self.first.steps)
-        return Window.between(self.first, last, kv_tokens, prompt_tokens)
+        return window_between(self.first, last, kv_tokens, prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ The need is in replicas of the first variant by its prior. This unit stays the s
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from penstock.core.engine_time.iteration import TYPICAL, Fit, IterationModel
 from penstock.core.scaling.learned.capacity import Mix
 from penstock.core.scaling.learned.footprint import Footprint
-from penstock.core.scaling.learned.iteration import TYPICAL, Fit, IterationModel
 from penstock.core.scaling.learned.startup import StartUp
 from penstock.core.scaling.learned.traffic import Readings
 from penstock.core.scaling.learned.watch import Watch

@@ -1,4 +1,4 @@
-"""Iteration time of an engine: a linear model, fitted to the engines' metrics by recursive least squares.
+"""Iteration time of an engine: a linear model, fitted to measurements by recursive least squares.
 
     T = c0 + c1 * prefill tokens + c3 * decoding sequences + c4 * KV tokens that these attend to
 
@@ -9,8 +9,6 @@ a prompt. Here that is part of c1, at the present prompt lengths.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-
-from penstock.core.scaling.signals import EngineReading
 
 # Coefficients of the model.
 NUM_TERMS = 4
@@ -27,8 +25,6 @@ FORGETTING = 0.9995
 WRONG_PRIOR = 2.0
 # Number of windows from which a fit is more than its prior.
 MIN_WINDOWS = 5
-# Least number of iterations in a window, so that its means are not those of a few of them.
-MIN_STEPS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,48 +54,13 @@ class IterationModel:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Work of one engine between two readings, as means over its iterations."""
+    """Work of one engine in some time, as means over its iterations."""
 
     steps: int
     prefill_tokens: float
     sequences: float
     kv_tokens: float
     time_s: float
-
-    @classmethod
-    def between(
-        cls, earlier: EngineReading, later: EngineReading, kv_tokens: float, prompt_tokens: float
-    ) -> "Window | None":
-        """The window between two readings; None if too little was computed or the engine restarted.
-
-        kv_tokens: in the cache, mean over iterations. prompt_tokens: of the mean request; a decoding
-        sequence attends to so many, though it may share blocks with others. If the engine does not report
-        its busy time, the mean time between tokens counts as the iteration time. The two are equal if all
-        iterations have the same number of sequences.
-        """
-        steps = later.steps - earlier.steps
-        gaps = later.itl_s.increase_over(earlier.itl_s)
-        if (
-            steps < MIN_STEPS
-            or gaps.count < MIN_STEPS
-            or gaps.total <= 0
-            or later.prompt_tokens < earlier.prompt_tokens
-        ):
-            return None
-        computed = later.prompt_tokens - later.cached_tokens
-        computed -= earlier.prompt_tokens - earlier.cached_tokens
-        decoding, time_s = gaps.count / steps, gaps.total / gaps.count
-        if earlier.busy_s is not None and later.busy_s is not None:
-            time_s = (later.busy_s - earlier.busy_s) / steps
-        if time_s <= 0:
-            return None
-        return cls(
-            steps=steps,
-            prefill_tokens=max(0, computed) / steps,
-            sequences=decoding,
-            kv_tokens=max(kv_tokens, decoding * prompt_tokens),
-            time_s=time_s,
-        )
 
 
 Matrix = tuple[tuple[float, ...], ...]

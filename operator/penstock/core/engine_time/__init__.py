@@ -1,0 +1,1 @@
+"""Time that an engine takes for its work: a model of its iterations, and its fit to measurements."""

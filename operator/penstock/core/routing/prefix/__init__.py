@@ -1,0 +1,1 @@
+"""Which prompts begin alike, and which engines have computed their beginnings."""
