@@ -71,13 +71,17 @@ def test_a_hot_prompt_does_not_overload_its_engine():
 
 
 @given(
-    st.lists(st.floats(0, 1e6), min_size=1, max_size=8),
+    st.lists(
+        st.tuples(st.floats(0, 1e6), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=8
+    ),
     st.floats(0, 1, exclude_max=True),
     st.none() | st.binary(max_size=16),
 )
-def test_the_load_of_the_chosen_engine_is_bounded(loads, draw, home):
-    engines = [Engine(str(n), kv_tokens=load) for n, load in enumerate(loads)]
-    tokens = [1.0 + n for n in range(len(loads))]
+def test_the_load_of_the_chosen_engine_is_bounded(drawn, draw, home):
+    """Also where an engine beyond the bound costs as much as the best one within, and has more cached."""
+    loads = [load for load, _ in drawn]
+    engines = [Engine(str(n), wait_s=1 - t, kv_tokens=load) for n, (load, t) in enumerate(drawn)]
+    tokens = [1000.0 * t for _, t in drawn]
     found = int(chosen(*engines, tokens=tokens, draw=draw, home=home))
     assert loads[found] <= LOAD_FACTOR * sum(loads) / len(loads) or len(loads) == 1
 

@@ -9,7 +9,7 @@ simulator. What it costs is a time, in seconds:
 A bounded load keeps prompts that begin alike from overloading the engine that has their beginning.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 from zlib import crc32
@@ -83,24 +83,27 @@ def choose(candidates: Candidates, draw: float, home: bytes | None = None) -> Ch
     """
     totals = costs_s(candidates)
     able = _below_bound(candidates.engines)
-    best = min(totals) if able is None else min(totals[i] for i in able)
+    best = totals.index(min(totals)) if able is None else min(able, key=totals.__getitem__)
     if home is not None:
         index = _home_of(candidates.engines, home)
         extra_s = HOME_SHARE * candidates.engines[index].token_s * min(candidates.uncached_tokens)
-        if totals[index] <= best + extra_s and (able is None or index in able):
+        if totals[index] <= totals[best] + extra_s and (able is None or index in able):
             return Choice(totals, index)
-    equal = _equal_to(totals.index(best), totals, candidates, able or range(len(totals)))
+    equal = _equal_to(best, totals, candidates, able)
     return Choice(totals, equal[int(draw * len(equal))])
 
 
 def _equal_to(
-    best: int, totals: Sequence[float], candidates: Candidates, able: Sequence[int]
+    best: int, totals: Sequence[float], candidates: Candidates, able: Collection[int] | None
 ) -> list[int]:
-    """Indexes of the engines that are as good as the best one, with the fewest requests of all these."""
+    """Indexes of the engines that are as good as the best one, with the fewest requests of all these.
+
+    able: indexes of those that may be chosen; None: all may.
+    """
     most_s = totals[best] * (1 + TOLERANCE) + TOLERANCE_S
     engines, tokens = candidates.engines, candidates.uncached_tokens
-    most_tokens = tokens[best]
-    equal = [i for i in able if totals[i] <= most_s and tokens[i] <= most_tokens]
+    near = [i for i, total in enumerate(totals) if total <= most_s]
+    equal = [i for i in near if tokens[i] <= tokens[best] and (able is None or i in able)]
     least = min([engines[i].num_active for i in equal])
     return [i for i in equal if engines[i].num_active == least]
 
