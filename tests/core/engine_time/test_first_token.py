@@ -5,7 +5,7 @@ import random
 import pytest
 
 from penstock.core.engine_time.first_token import STEP_TOKENS, FirstTokenModel, PromptWork
-from penstock.core.engine_time.pace import MAX_SLOWDOWN, Pace
+from penstock.core.engine_time.prompt_slowdown import MAX_SLOWDOWN, PromptSlowdown
 from penstock.core.engine_time.relative_speed import MAX_FACTOR, RelativeSpeed
 
 
@@ -79,13 +79,13 @@ def test_a_speed_is_bounded(ratio):
 
 
 def test_prompts_that_wait_for_more_than_tokens_are_late():
-    pace = Pace()
-    assert pace.slowdown == 1.0
+    slowdown = PromptSlowdown()
+    assert slowdown.factor == 1.0
     for _ in range(20):
-        pace.note(gap_s=0.5, prompt_s=0.1)
-    assert pace.slowdown == pytest.approx(5.0)
-    pace.reset()
-    pace.note(gap_s=0.1, prompt_s=0.5)
-    assert pace.slowdown == 1.0
-    pace.note(gap_s=1e9, prompt_s=0.0)
-    assert pace.slowdown == MAX_SLOWDOWN
+        slowdown.note(gap_s=0.5, prompt_s=0.1)
+    assert slowdown.factor == pytest.approx(5.0)
+    slowdown.reset()
+    slowdown.note(gap_s=0.1, prompt_s=0.5)
+    assert slowdown.factor == 1.0
+    slowdown.note(gap_s=1e9, prompt_s=0.0)
+    assert slowdown.factor == MAX_SLOWDOWN

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from penstock.core.admission.batch_window import BatchWindow
 from penstock.core.admission.engine_kind import EngineKind
 from penstock.core.admission.requester import ANYBODY, Requester
-from penstock.core.engine_time.pace import Pace
+from penstock.core.engine_time.prompt_slowdown import PromptSlowdown
 from penstock.core.engine_time.relative_speed import RelativeSpeed
 from penstock.core.routing.prefix.prompt_prefix import PromptPrefix
 from penstock.core.routing.request_attributes import RequestAttributes
@@ -80,7 +80,7 @@ class EngineLoad:
     num_decoding: int = 0  # requests with one, whose KV tokens are decoding_kv_tokens
     decoding_kv_tokens: float = 0.0
     head_since_s: float = 0.0  # since when the first of its prompts is computed
-    pace: Pace = field(default_factory=Pace)
+    prompt_slowdown: PromptSlowdown = field(default_factory=PromptSlowdown)
     step_s: float = field(init=False)  # of an iteration without prompts
     token_s: float = field(init=False)  # of a prompt token
     # When its prompts are predicted to be computed; not before least_wait_s from now
@@ -96,7 +96,7 @@ class EngineLoad:
         model, factor = self.kind.model, self.speed.factor
         step_s = model.step_s(self.num_decoding, self.decoding_kv_tokens)
         self.step_s, self.token_s = factor * step_s, factor * model.token_s(step_s)
-        backlog_s = self.prefill_tokens * self.token_s * self.pace.slowdown
+        backlog_s = self.prefill_tokens * self.token_s * self.prompt_slowdown.factor
         self.free_s = self.head_since_s + backlog_s
         self.least_wait_s = LEAST_LEFT * backlog_s
 

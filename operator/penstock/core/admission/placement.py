@@ -3,7 +3,7 @@
 from penstock.core.admission.engine_load import EngineLoad, Waiting
 from penstock.core.engine_time.first_token import LEAST_S, PromptWork
 
-# Slowdown of an engine's pace above which its first tokens do not tell what tokens cost.
+# Slowdown of an engine's prompts above which its first tokens do not tell what tokens cost.
 MAX_MODEL_SLOWDOWN = 1.5
 
 
@@ -37,7 +37,7 @@ class Placement:
         self._is_behind = load.num_prompts > 0
         if not self._is_behind:
             load.head_since_s = now
-            load.pace.reset()
+            load.prompt_slowdown.reset()
         load.num_prompts += 1
         load.kv_tokens += waiting.kv_tokens
         load.num_batch += waiting.is_batch
@@ -53,8 +53,8 @@ class Placement:
         load = self._load
         if load.num_prompts > 1 and self._is_behind:
             prompt_s = self._prefill_tokens * load.token_s
-            load.pace.note(now - load.head_since_s, prompt_s)
-        if load.pace.slowdown < MAX_MODEL_SLOWDOWN:
+            load.prompt_slowdown.note(now - load.head_since_s, prompt_s)
+        if load.prompt_slowdown.factor < MAX_MODEL_SLOWDOWN:
             took_s, kind = now - self._sent_s, load.kind
             if kind.model.is_known:
                 load.speed.note(took_s / max(LEAST_S, kind.model.predict_s(self._work)))

@@ -1,1 +1,1 @@
-"""Runs that compare rules of routing: scenarios, events and what comes of them."""
+"""Runs that compare routing rules: scenarios, events and summaries."""

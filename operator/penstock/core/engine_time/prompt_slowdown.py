@@ -1,4 +1,4 @@
-"""Pace at which an engine works off the prompts that wait there, against what their tokens alone would take.
+"""Slowdown of an engine's waiting prompts: their times as a multiple of what their tokens alone would take.
 
 Prompts also wait for room in the KV cache, and for a place among the engine's sequences. How long, gateways
 cannot know, but while prompts wait, first tokens come as often as the engine admits sequences.
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 MEMORY = 0.9
 # Least time of a prompt, in seconds: of one that is cached, an iteration is left.
 LEAST_PROMPT_S = 0.005
-# Most by which the pace changes a prediction.
+# Bound of the factor, by which a prediction is multiplied.
 MAX_SLOWDOWN = 1000.0
 
 
 @dataclass(slots=True)
-class Pace:
+class PromptSlowdown:
     """Times between first tokens while prompts waited, and what their tokens take; both decay."""
 
     gaps_s: float = 0.0
     tokens_s: float = 0.0
 
     @property
-    def slowdown(self) -> float:
+    def factor(self) -> float:
         """Factor of the time of the prompts ahead; 1 if tokens are all that they wait for."""
         if self.gaps_s <= self.tokens_s:
             return 1.0
