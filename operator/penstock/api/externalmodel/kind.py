@@ -1,6 +1,6 @@
 """Schema of ExternalModel, serving.penstock.dev/v1alpha1."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -8,7 +8,15 @@ from penstock.api.schema.defaults import optional
 from penstock.api.schema.references import ObjectName
 from penstock.api.schema.rules import Model, Obeys, matches
 from penstock.api.schema.scalars import MAX_DECIMAL_LENGTH, PositiveDuration, decimal
+from penstock.core.providers.external_model import (
+    DEFAULT_CONNECT_S,
+    DEFAULT_CURRENCY,
+    DEFAULT_FIRST_BYTE_S,
+    DEFAULT_REQUEST_S,
+    DEFAULT_SECRET_KEY,
+)
 from penstock.core.providers.external_urls import URL_PATTERN
+from penstock.core.routing.apis import ProviderApi
 
 KIND = "ExternalModel"
 PLURAL = "externalmodels"
@@ -32,7 +40,7 @@ class KeySecretRef(Model):
         description="Name of the Secret, such as provider-key.", min_length=1, max_length=253
     )
     key: Annotated[str, Obeys(matches(r"^[-._a-zA-Z0-9]+$", "must be a key of a Secret"))] = Field(
-        default="apiKey", description="Key in the Secret.", min_length=1, max_length=253
+        default=DEFAULT_SECRET_KEY, description="Key in the Secret.", min_length=1, max_length=253
     )
 
 
@@ -67,19 +75,23 @@ class ExternalPrice(Model):
     currency: Annotated[
         str, Obeys(matches(r"^[A-Z]{3}$", "must be three letters, such as USD"))
     ] = Field(
-        default="USD", description="Currency of the prices by ISO 4217, such as EUR.", max_length=3
+        default=DEFAULT_CURRENCY,
+        description="Currency of the prices by ISO 4217, such as EUR.",
+        max_length=3,
     )
 
 
 class ExternalTimeouts(Model):
     """Time limits of requests to the provider, within those of the route and the gateway."""
 
-    connect: PositiveDuration | None = optional("Time to connect. Default: 2s.")
+    connect: PositiveDuration | None = optional(
+        f"Time to connect. Default: {DEFAULT_CONNECT_S:.0f}s."
+    )
     first_byte: PositiveDuration | None = optional(
-        "Time to the first byte of a stream. Default: 60s."
+        f"Time to the first byte of a stream. Default: {DEFAULT_FIRST_BYTE_S:.0f}s."
     )
     request: PositiveDuration | None = optional(
-        "Time to the end of a response that is no stream. Default: 10m."
+        f"Time to the end of a response that is no stream. Default: {DEFAULT_REQUEST_S / 60:.0f}m."
     )
 
 
@@ -95,7 +107,7 @@ class ExternalModelSpec(Model):
         min_length=1,
         max_length=1024,
     )
-    api: Literal["OpenAI", "Anthropic"] = Field(
+    api: ProviderApi = Field(
         description="API that the provider speaks. OpenAI also for the gateway of another cluster."
     )
     model: str = Field(

@@ -18,6 +18,7 @@ from penstock.api.schema.names import (
 )
 from penstock.api.schema.rules import Model, Rule
 from penstock.api.schema.scalars import PositiveDuration
+from penstock.core.routing.route import SERVICE, BackendKind
 
 KIND = "ModelRoute"
 PLURAL = "modelroutes"
@@ -39,9 +40,7 @@ class BackendRef(Model):
 class WeightedBackendRef(Model):
     """Service, adapter or external model that answers requests, with its weight."""
 
-    kind: Literal["InferenceService", "LoraAdapter", "ExternalModel"] = Field(
-        default="InferenceService", description="Kind of the backend."
-    )
+    kind: BackendKind = Field(default=SERVICE, description="Kind of the backend.")
     name: Annotated[str, BACKEND_NAME] = Field(
         description="Name of an object of that kind in the same namespace, such as chat.",
         min_length=1,
@@ -110,30 +109,26 @@ class Timeouts(Model):
 class Fallback(Model):
     """Service, adapter or external model that gets the requests which the backend could not answer."""
 
-    kind: Literal["InferenceService", "LoraAdapter", "ExternalModel"] = Field(
-        default="InferenceService", description="Kind of the fallback."
-    )
+    kind: BackendKind = Field(default=SERVICE, description="Kind of the fallback.")
     name: Annotated[str, BACKEND_NAME] = Field(
         description="Name of an object of that kind in the same namespace, such as chat-small.",
         min_length=1,
         max_length=63,
     )
     on: Annotated[
-        list[Literal["Overload", "Error", "Absence", "LateFirstToken"]],
+        list[
+            Annotated[
+                Literal["Overload", "Error", "Absence", "LateFirstToken"],
+                Field(description="A reason, such as Overload."),
+            ]
+        ],
         UNIQUE,
     ] = listed(
         "Reasons for which requests go there. Overload: the service has no room in time. Error: engines "
         "failed the request. Absence: there is no engine, or the backend does not exist. LateFirstToken: a "
         "stream has no first byte within timeouts.firstToken. Default: all.",
         max_length=4,
-        json_schema_extra=SET
-        | {
-            "items": {
-                "type": "string",
-                "description": "A reason, such as Overload.",
-                "enum": ["Overload", "Error", "Absence", "LateFirstToken"],
-            }
-        },
+        json_schema_extra=SET,
     )
 
 

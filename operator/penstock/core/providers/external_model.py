@@ -3,7 +3,6 @@
 from collections import deque
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import ClassVar
 
 from penstock.core.formats.http_dates import seconds_until
 from penstock.core.routing.apis import Api, ProviderApi
@@ -11,6 +10,9 @@ from penstock.core.routing.apis import Api, ProviderApi
 # Bound on the time for which a provider may ask to send nothing.
 MAX_RETRY_AFTER_S = 3600.0
 MINUTE_S = 60.0
+DEFAULT_SECRET_KEY = "apiKey"  # noqa: S105 - the name of a key, in a Secret
+DEFAULT_CURRENCY = "USD"
+DEFAULT_CONNECT_S, DEFAULT_FIRST_BYTE_S, DEFAULT_REQUEST_S = 2.0, 60.0, 600.0
 TOKENS_OF_PRICE = 1_000_000
 
 
@@ -39,10 +41,6 @@ class ExternalPrices:
 @dataclass(frozen=True, slots=True)
 class ExternalModel:
     """An ExternalModel, as its object says."""
-
-    DEFAULT_CONNECT_S: ClassVar[float] = 2.0
-    DEFAULT_FIRST_BYTE_S: ClassVar[float] = 60.0
-    DEFAULT_REQUEST_S: ClassVar[float] = 600.0
 
     namespace: str
     name: str

@@ -5,9 +5,16 @@ from decimal import Decimal
 from penstock.clients.kubernetes.client import Object
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.providers.external_model import ExternalModel, ExternalPrices, SecretKey
-
-DEFAULT_SECRET_KEY = "apiKey"  # noqa: S105 - the name of a field
+from penstock.core.providers.external_model import (
+    DEFAULT_CONNECT_S,
+    DEFAULT_CURRENCY,
+    DEFAULT_FIRST_BYTE_S,
+    DEFAULT_REQUEST_S,
+    DEFAULT_SECRET_KEY,
+    ExternalModel,
+    ExternalPrices,
+    SecretKey,
+)
 
 
 def read_external(body: Object) -> ExternalModel:
@@ -29,9 +36,9 @@ def read_external(body: Object) -> ExternalModel:
         requests_per_minute=limits.get("requestsPerMinute"),
         tokens_per_minute=limits.get("tokensPerMinute"),
         prices=_prices(price) if price else None,
-        connect_timeout_s=times_s.get("connect", ExternalModel.DEFAULT_CONNECT_S),
-        first_byte_timeout_s=times_s.get("firstByte", ExternalModel.DEFAULT_FIRST_BYTE_S),
-        request_timeout_s=times_s.get("request", ExternalModel.DEFAULT_REQUEST_S),
+        connect_timeout_s=times_s.get("connect", DEFAULT_CONNECT_S),
+        first_byte_timeout_s=times_s.get("firstByte", DEFAULT_FIRST_BYTE_S),
+        request_timeout_s=times_s.get("request", DEFAULT_REQUEST_S),
     )
 
 
@@ -39,5 +46,5 @@ def _prices(price: Object) -> ExternalPrices:
     return ExternalPrices(
         Decimal(price["promptPerMillionTokens"]),
         Decimal(price["outputPerMillionTokens"]),
-        price.get("currency", "USD"),
+        price.get("currency", DEFAULT_CURRENCY),
     )
