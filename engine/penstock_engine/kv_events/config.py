@@ -14,7 +14,7 @@ class KVEventsConfig:
     """Settings of block events. Raises ValueError that names the setting and says what to change."""
 
     enable_kv_cache_events: bool = False
-    publisher: Publisher | None = None  # None: "zmq" if events are enabled, else "null"
+    publisher: Publisher | None = None  # default: "zmq" if events are enabled, else "null"
     endpoint: str = "tcp://*:5557"  # of the PUB socket
     replay_endpoint: str | None = None  # of the ROUTER socket, which is bound; None: no replay
     buffer_steps: int = 10_000  # batches that are kept for replay

@@ -1,4 +1,6 @@
-"""Encodes block events as vLLM 0.32 does: msgpack, a batch as an array, each event as a map.
+"""Encoder of block events in the MessagePack format of vLLM 0.32.
+
+A batch is an array, and each event a map:
 
     [time, [event, ...], data-parallel rank]
 
@@ -15,7 +17,7 @@ from penstock_engine.core.kv_cache.block_events import (
     BlocksStored,
 )
 
-# One replica has one data-parallel rank, and one group of layers with the same block table.
+# Rank and group of all events: an engine is one data-parallel rank, and its layers share a block table.
 RANK = 0
 GROUP = 0
 MEDIUM = "GPU"  # vLLM's word for the engine's own KV cache, also on the CPU
@@ -79,7 +81,7 @@ def external_hash(block_hash: bytes) -> int:
 
 
 def _extra_keys(event: BlocksStored, adapter_name: str) -> list[tuple[str, ...] | None]:
-    """What the hash of each block depends on besides tokens: the adapter's name, and first the salt."""
+    """Parts of each block's hash besides its tokens: the adapter's name, and first the salt."""
     keys: list[tuple[str, ...] | None] = [(adapter_name,) if adapter_name else None]
     keys *= len(event.hashes)
     if event.parent is None and event.cache_salt:

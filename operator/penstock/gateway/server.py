@@ -83,7 +83,7 @@ async def serve(settings: GatewaySettings) -> None:
 def _follow(
     gateway: Gateway, kube: Kube, settings: GatewaySettings
 ) -> list[Coroutine[None, None, None]]:
-    """What follows objects of the API server until it is cancelled."""
+    """Coroutines that follow objects of the API server until they are cancelled."""
     state, restarted = gateway.state, gateway.state.metrics.count_watch_restart
     return [
         state.snapshots.follow(kube, settings.namespace, restarted),

@@ -67,7 +67,7 @@ class Gateway:
         self.weights: Mapping[Side, int] = {STABLE: 100}
         self.sides: dict[str, Side] = {}
         self._engines: dict[str, Engine] = {}
-        # By pod, removed ones included, as their requests go on
+        # Views by pod, also of removed pods, whose requests go on
         self._views: dict[str, EngineView] = {}
         self._sent: dict[str, tuple[Request, Waiting, Placement]] = {}
         self._output_tokens = FIRST_OUTPUT_TOKENS

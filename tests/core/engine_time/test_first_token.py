@@ -1,4 +1,4 @@
-"""What gateways learn of the times to the first token."""
+"""The model of times to the first token follows the answers of engines."""
 
 import random
 

@@ -12,7 +12,7 @@ to a pod that becomes ready; one sent too early is stuck in an engine's queue. T
     4. the earliest deadline, which is arrival plus objective
 
 Policies: `deadline` is all of this. With `fcfs` in time means within the objective from now, and no request
-is late. With `none` each request goes to the least loaded engine at once.
+is late. With `none` each request is sent at once.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What is known of the engines of one revision, which are of one kind."""
+"""Model of the times of one revision's engines, which are of one kind."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ FOLLOW_S, FIRST_WINDOWS = 0.5, 20
 
 @dataclass(slots=True, eq=False)
 class EngineKind:
-    """Model that engines share. listeners: called by pod when it has changed."""
+    """Model that engines share. listeners: by pod, called when the model has changed."""
 
     model: FirstTokenModel = FirstTokenModel()  # noqa: RUF009 - immutable
     listeners: dict[str, Callable[[], None]] = field(default_factory=dict)

@@ -49,7 +49,7 @@ class Waiting:
     @property
     def prefix(self) -> PromptPrefix:
         """Beginnings of its prompt, as its model or adapter computes them."""
-        return self.attributes.prefix.within(self.adapter)
+        return self.attributes.prefix.with_space(self.adapter)
 
     @property
     def is_batch(self) -> bool:

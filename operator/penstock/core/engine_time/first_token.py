@@ -24,7 +24,7 @@ LEAST_S = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class PromptWork:
-    """What an engine computes from when a prompt is sent until its first token.
+    """Work of an engine from when a prompt is sent until its first token.
 
     tokens: uncached ones of the prompt and of those before it. sequences: those that decode meanwhile, with
     kv_tokens in all.

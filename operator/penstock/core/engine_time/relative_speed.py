@@ -29,6 +29,6 @@ class RelativeSpeed:
         """Add an answer. ratio: its time over the one that is predicted for an engine of the kind."""
         bound = math.log(MAX_OF_ANSWER)
         found = min(bound, max(-bound, math.log(max(ratio, 1e-9)) - math.log(self.factor)))
-        # What is beyond the present factor counts, so that a bound on one answer is none on the factor.
+        # The bound is on the change of the factor, so that the factor itself can become larger than it.
         self.logarithms = MEMORY * self.logarithms + found + math.log(self.factor)
         self.answers = MEMORY * self.answers + 1

@@ -79,7 +79,7 @@ class ExternalModel:
 
 @dataclass(slots=True)
 class ExternalUse:
-    """What one gateway has sent to an external model. All times are of one clock."""
+    """Requests and tokens that one gateway has sent to an external model. All times are of one clock."""
 
     num_running: int = 0
     not_before_s: float = 0.0  # by the provider's `Retry-After`

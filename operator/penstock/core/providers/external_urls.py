@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 URL_PATTERN = r"^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~-]+)*/?$"
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# Where clouds serve credentials of machines besides link-local addresses.
+# Addresses that are not link-local, at which clouds serve the credentials of machines.
 METADATA = frozenset({ip_address("100.100.100.200"), ip_address("fd00:ec2::254")})
 NAT64 = IPv6Network("64:ff9b::/96")
 

@@ -25,7 +25,7 @@ from penstock.core.routing.prompt_kinds import (
 ErrorForm = Literal["OpenAI", "Responses", "Anthropic"]
 # APIs of providers of external models.
 ProviderApi = Literal["OpenAI", "Anthropic"]
-# What routes do with a prompt. Routes of different APIs may do the same.
+# Kinds of work that routes do with a prompt. Routes of different APIs may do the same.
 Task = Literal[
     "Chat",
     "Completion",

@@ -69,7 +69,7 @@ def costs_s(candidates: Candidates, harm: float = HARM) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What one choice was between. costs_s: of each candidate. index: of the chosen one."""
+    """Result of one choice. costs_s: of each candidate. index: of the chosen one."""
 
     costs_s: Sequence[float]
     index: int

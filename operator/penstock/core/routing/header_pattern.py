@@ -20,7 +20,7 @@ MAX_MEMORY_BYTES = 1 << 18
 _OPTIONS = re2.Options()
 _OPTIONS.max_mem = MAX_MEMORY_BYTES
 _OPTIONS.never_capture = True
-_OPTIONS.log_errors = False  # the error is told to the user
+_OPTIONS.log_errors = False  # the ValueError has the reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ REGION_PATTERN = "^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 
 @dataclass(frozen=True, slots=True)
 class RoutedRequest:
-    """What the rules of a route know of a request."""
+    """Attributes of a request that the rules of a route can match."""
 
     headers: Mapping[str, str] = field(default_factory=dict)  # by name in lower case
     user: str | None = None

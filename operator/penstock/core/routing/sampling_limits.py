@@ -19,7 +19,7 @@ class SamplingLimits:
     top_logprobs: int | None = None
 
     def fields_to_set(self, api: Api, stated: Mapping[str, float]) -> dict[str, float]:
-        """The fields of a body that have to be set, with their values, so that it keeps the limits.
+        """Fields to set in the body of a request so that it is within the limits, with their values.
 
         stated: numbers in the body by their fields. Infinite: one that cannot be read. A negative one stands
         for all that there is, as in `"logprobs": -1`.

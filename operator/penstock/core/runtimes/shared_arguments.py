@@ -27,7 +27,7 @@ GENERATION_KEYS = {
 }
 
 
-# Of engines that publish block events. hwm bounds the memory for a subscriber that reads nothing.
+# Settings of block events. hwm bounds the memory for a subscriber that reads nothing.
 KV_EVENTS = {
     "enable_kv_cache_events": True,
     "publisher": "zmq",

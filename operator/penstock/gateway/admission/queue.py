@@ -127,7 +127,7 @@ class AdmissionQueue:
             wait_s = min(wait_s, requester.max_wait_s)
         deadline_s = arrived_s + self._admission.spec.ttft_s
         name = str(next(self._serials))
-        prefix = attributes.prefix.within(adapter)
+        prefix = attributes.prefix.with_space(adapter)
         cached_tokens = self._engines.reported_tokens(prefix, prompt_tokens, self._loads.keys())
         waiting = Waiting(
             name, arrived_s, deadline_s, prompt_tokens, kv_tokens, attributes, adapter, requester,

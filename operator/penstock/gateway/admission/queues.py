@@ -39,8 +39,8 @@ class AdmissionQueues:
     def update(self, snapshot: Snapshot) -> None:
         """Create, update and close queues as the snapshot says.
 
-        A side with weight keeps its queue while it has no engines, and the prefill throughput that was
-        learned from earlier ones.
+        A side with weight keeps its queue while it has no engines, and the times that were learned from
+        earlier ones.
         """
         old, self._queues = self._queues, {}
         for service in snapshot.services:

@@ -41,7 +41,7 @@ class Reservation:
             self._free_prefill()
 
     def first_token_received(self, now: float) -> None:
-        """Free the prefill work, and learn the endpoint's prefill throughput from its duration.
+        """Free the prefill work, and learn the times of the engine from its duration.
 
         now: when the first event of a stream arrived that is no error, on the monotonic clock.
         """

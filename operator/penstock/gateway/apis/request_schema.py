@@ -100,7 +100,7 @@ PROMPT_FIELDS: Mapping[PromptKind, TypedDictField] = {
 FLAG = _optional(bool_schema(), default=False)
 # Engines accept "5" and 5.0 as 5, so this is not strict.
 COUNT = _optional(int_schema(ge=1))
-# One that cannot be read counts as infinite, so that it is above every limit.
+# A number that cannot be read counts as infinite, so that it is above every limit.
 NUMBER = typed_dict_field(
     nullable_schema(with_default_schema(float_schema(), default=inf, on_error="default")),
     required=False,
@@ -119,7 +119,7 @@ COMMON = {
     "cache_salt": _optional(STRING),
 }
 
-# Of these, what limits of ModelRoutes hold for whatever the API is.
+# Common fields that limits of ModelRoutes bound, whatever the API is.
 SAMPLING_FIELDS = ("n", "best_of", "min_tokens", "temperature")
 
 

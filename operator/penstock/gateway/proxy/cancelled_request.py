@@ -1,4 +1,4 @@
-"""How a request ends that is cancelled from outside, and what its client is told."""
+"""Endings and error responses of requests that are cancelled from outside."""
 
 from penstock.core.routing.charge import Ending, ending_of_timeout
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError

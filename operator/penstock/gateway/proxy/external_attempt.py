@@ -29,7 +29,7 @@ CLIENT_HEADERS = ("accept", "anthropic-version", "anthropic-beta")
 ANTHROPIC_VERSION = "2023-06-01"  # of a client that names none
 # Headers of the provider that the client gets. Others are about the provider's account.
 PROVIDER_HEADERS = (b"content-type", b"cache-control")
-# What the provider says of its key, or of its account, which no client can change.
+# Statuses about the gateway's key or account at the provider, which no client can change.
 REFUSED_KEY = (401, 402, 403)
 FAILURES = {
     Ending.CONNECT: (503, "cannot be reached"),

@@ -191,7 +191,7 @@ class ProxiedRequest:
     def _hold_retry(self, budget: contextlib.ExitStack) -> bool:
         """Count the request as a retry of its service, if the retry budget has room for it."""
         state, service = self._state, self._telemetry.line.service
-        # It is open at that service as long as it counts as its retry.
+        # The budget is a part of the open requests: this one stays open while it counts as a retry.
         if not state.retry_budget.has_room(service, state.open_requests.count(service) + 1):
             return False
         budget.enter_context(state.open_requests.hold(service))

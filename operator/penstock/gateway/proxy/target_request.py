@@ -1,4 +1,4 @@
-"""One request at one target: its admission, its record in the statistics, and its attempts at engines."""
+"""Sends one request to one target: admits it, records it in the statistics, and tries engines."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ from penstock.gateway.upstream.upstream import UpstreamRequest
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What a request has at each of its targets."""
+    """Parts of a request that are the same at each of its targets."""
 
     state: GatewayState
     api: Api
@@ -47,7 +47,7 @@ class RequestContext:
 
     @property
     def access(self) -> ModelAccess:
-        """What the caller may use."""
+        """Models that the caller may use."""
         return ModelAccess(self.caller.tenant, self.api.path)
 
 
@@ -97,7 +97,7 @@ class TargetRequest:
             request,
             arrived_s,
             client=self._caller.name,
-            # Only compared sides tell tenants apart
+            # Tenants are counted apart only where sides are compared
             tenant=(self._caller.name or None) if service.is_mixed else None,
             key=key,
             adapter=target.adapter,

@@ -188,7 +188,7 @@ def _routed_request(
     tenant: Tenant | None,
     region: str,
 ) -> RoutedRequest:
-    """What rules match of a request.
+    """Attributes of a request for the rules of a route.
 
     headers: by name in lower case. route: under the name that the request has. tenant: None: the gateway is
     open.

@@ -33,7 +33,11 @@ class RequestPlacement:
 
     @property
     def home(self) -> bytes | None:
-        """What requests share that are to stay on one engine; None: the gateway knows all that are alike."""
+        """Key of the requests that go to one engine if they can; None: there is no such key.
+
+        It is that of the session. Without one, the conversation's if there are several gateways: a single one
+        finds the engine of a conversation in its index.
+        """
         if self._key is not None or self._state.peers.count == 1:
             return self._key
         return self._attributes.conversation_key

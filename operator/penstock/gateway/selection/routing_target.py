@@ -23,7 +23,7 @@ class FollowedRule:
 
 
 class BackendMissing(RequestError):
-    """What should answer a request does not exist. followed: the rule that names it; None without one."""
+    """The object that should answer does not exist. followed: the rule that names it; None without one."""
 
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(503, message, code=code, retry_after_s=RETRY_AFTER_S)

@@ -1,4 +1,4 @@
-"""What a gateway knows of the providers of external models, and its connections to them."""
+"""State of the providers of external models at a gateway: keys, use and connections."""
 
 from penstock.core.providers.external_model import ExternalModel, ExternalUse
 from penstock.gateway.settings import GatewaySettings

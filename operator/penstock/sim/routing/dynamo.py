@@ -19,7 +19,7 @@ OVERLAP_CREDIT, PREFILL_SCALE = 1.0, 1.0
 
 
 class ActiveBlocks:
-    """What a router has in flight at one engine.
+    """Load that a router has in flight at one engine.
 
     prefill_tokens: of prompts without a first token, less their cached tokens. blocks: holders of each block
     of the prompts in flight; a shared one counts once. Blocks of answers are not counted.
@@ -56,7 +56,7 @@ class Dynamo(Picker):
 
     def __init__(self) -> None:
         self._active: dict[str, ActiveBlocks] = {}
-        # Of requests in flight: hashes, and tokens to compute until the first token
+        # Block hashes and prefill tokens of each request in flight; no tokens after its first token
         self._sent: dict[str, tuple[list[bytes], int]] = {}
 
     def pick(

@@ -1,4 +1,4 @@
-"""What a routing rule is asked, and what it is told."""
+"""Interface of routing rules."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ class QueueMetrics(NamedTuple):
 
 
 class EngineView:
-    """One engine of a service. The rule of another router reads only what that router would know.
+    """View of an engine of a service. The rule of another router reads only what that router would know.
 
     load: the gateway's own record of what it sent. tokens, requests: in flight there, by that record.
     unanswered: those without a first token. metrics: as last scraped; rules that scrape nothing have none.

@@ -24,17 +24,17 @@ from penstock.sim.workload.generate import (
 )
 
 NEW = Side("new")
-# Time between two looks at the requests of each engine, and whether new ones are ready.
+# Interval at which the requests of each engine are counted, and new engines are checked for readiness.
 SAMPLE_S = 1.0
 # More than any run has: a rule sends each request at once, or shows what it does under overload.
 MAX_QUEUED, MAX_WAIT_S = 1_000_000, 600.0
 
 
 class Pool:
-    """One run of a scenario. Rules with the same seed get the same requests.
+    """Simulation of a scenario with one rule. Rules with the same seed get the same requests.
 
     requests: all that came. effects: when each event took effect, such as new engines that were ready, and
-    the engine that restarted. imbalance: requests at the fullest engine over the mean, at each look.
+    the engine that restarted. imbalance: requests at the fullest engine over the mean, at each count.
     """
 
     def __init__(self, scenario: RoutingScenario, rule: Picker, seed: int) -> None:
@@ -79,7 +79,7 @@ class Pool:
             self.clock.schedule_at(event.at_s, partial(self._apply, event))
         self._arrivals = iter(self._planned)
         self._expect_next()
-        self.clock.schedule_at(self.scenario.warm_up_s, self._look)
+        self.clock.schedule_at(self.scenario.warm_up_s, self._count_open)
         self.clock.run(self.scenario.duration_s + drain_s)
 
     def _expect_next(self) -> None:
@@ -124,12 +124,12 @@ class Pool:
             self.gateway.split({STABLE: 100 - event.weight, NEW: event.weight})
             self.fleet.scale_side(STABLE, max(1, self.scenario.replicas - event.replicas))
 
-    def _look(self) -> None:
+    def _count_open(self) -> None:
         num_open = [pod.engine.num_open for pod in self.fleet.of_phase("Ready")]
         if total := sum(num_open):
             self.imbalance.append(max(num_open) * len(num_open) / total)
         if self.clock.now + SAMPLE_S < self.scenario.duration_s:
-            self.clock.schedule_at(self.clock.now + SAMPLE_S, self._look)
+            self.clock.schedule_at(self.clock.now + SAMPLE_S, self._count_open)
 
 
 def planned_load(

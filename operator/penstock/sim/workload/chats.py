@@ -39,7 +39,7 @@ class Chats(Record):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn of a conversation. prompt_tokens: of the whole prompt. think_s: before it."""
+    """Turn of a conversation. prompt_tokens: of the whole prompt. think_s: before it."""
 
     prompt_tokens: int
     output_tokens: int

@@ -36,6 +36,10 @@ def test_few_hashes_say_where_prompts_of_any_length_part():
 
 def test_a_salt_and_an_adapter_share_nothing_with_others():
     plain, salted = hash_text(bytes(1000)), hash_text(bytes(1000), b"tenant")
-    assert shared(plain, salted) == shared(plain, plain.within("sql")) == 0
-    assert plain.within("") == plain
-    assert plain.within("sql") == hash_text(bytes(1000)).within("sql") != plain.within("math")
+    assert shared(plain, salted) == shared(plain, plain.with_space("sql")) == 0
+    assert plain.with_space("") == plain
+    assert (
+        plain.with_space("sql")
+        == hash_text(bytes(1000)).with_space("sql")
+        != plain.with_space("math")
+    )

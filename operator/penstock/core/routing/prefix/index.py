@@ -52,7 +52,7 @@ class PrefixIndex:
         self._masks: dict[int, int] = {}  # by hash, a bit for each engine that has the beginning
         self._engines: dict[str, _EngineEntries] = {}
         self._pods: dict[int, str] = {}  # by bit
-        # By mask: the beginnings that all requests share have the same engines for long
+        # Pods by mask, of the masks that were looked up: many requests share their first beginnings
         self._pods_by_mask: dict[int, tuple[str, ...]] = {}
         self._free_bits: list[int] = []
 

@@ -40,8 +40,8 @@ class PromptPrefix(NamedTuple):
     ends: tuple[int, ...] = ()
     length: int = 0
 
-    def within(self, space: str) -> "PromptPrefix":
-        """The beginnings as others than those of other spaces, such as the adapter that computes them."""
+    def with_space(self, space: str) -> "PromptPrefix":
+        """Beginnings that equal only those of the same space, such as the adapter that computes them."""
         if not space:
             return self
         return self._replace(hashes=tuple(hash((each, space)) for each in self.hashes))
