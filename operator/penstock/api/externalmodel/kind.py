@@ -111,7 +111,9 @@ class ExternalModelSpec(Model):
         description="API that the provider speaks. OpenAI also for the gateway of another cluster."
     )
     model: str = Field(
-        description="Name of the model at the provider.", min_length=1, max_length=256
+        description="Name of the model at the provider, such as gpt-4o-mini.",
+        min_length=1,
+        max_length=256,
     )
     key_secret_ref: KeySecretRef | None = optional(
         "Secret of the same namespace that has the API key of the provider. Gateways need the right to get "
