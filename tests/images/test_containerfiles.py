@@ -31,10 +31,10 @@ def sources(file: str) -> list[str]:
 
 
 def pins(name: str) -> dict[str, str]:
-    """Name of each pinned package, with its marker -> version and hashes."""
+    """Name of each pinned package -> version and hashes, whatever the marker, which the others decide."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text().replace("\\\n", "")
-    found = re.findall(r"^([\w.-]+)==(\S+)( ;.*?)? +(--hash.*)$", text, re.MULTILINE)
-    return {f"{name}{marker}": f"{version} {hashes}" for name, version, marker, hashes in found}
+    found = re.findall(r"^([\w.-]+)==(\S+)(?: ;.*?)? +(--hash.*)$", text, re.MULTILINE)
+    return {name: f"{version} {hashes}" for name, version, hashes in found}
 
 
 @every_file

@@ -158,6 +158,7 @@ def test_flags_are_replaced_by_the_fields_that_set_them() -> None:
         "--block-size": "spec.engine.kvCache.blockSize",
         "--enable-prefix-caching": "spec.engine.kvCache.prefixCaching.mode",
         "--no-enable-prefix-caching": "spec.engine.kvCache.prefixCaching.mode",
+        "--kv-events-config": "spec.engine.kvCache.events.mode",
         "--kv-offloading-size": "spec.engine.kvCache.offload.cpu.memory",
         "--tensor-parallel-size": "spec.engine.parallelism.tensor",
         "--pipeline-parallel-size": "spec.engine.parallelism.pipeline",

@@ -50,6 +50,12 @@ class Bench:
     def load(self, engine) -> EngineLoad:
         return self.queue._loads[engine.pod]
 
+    def give_prompts(self, engine, tokens):
+        """Give an engine prompts that it begins to compute now."""
+        load = self.load(engine)
+        load.prefill_tokens, load.head_since_s = tokens, self.loop.time()
+        load.refresh()
+
     @contextlib.contextmanager
     def waiting(self):
         self.num_waits += 1

@@ -93,7 +93,8 @@ def test_queue_is_rechecked_every_100_ms(run):
     """The end of an ejection is no event."""
 
     async def main(bench):
-        bench.load(A).kv_tokens = bench.load(A).prefill_tokens = 5e4
+        bench.load(A).kv_tokens = 5e4
+        bench.give_prompts(A, 5e4)
         bench.ejected = {B.pod}
         task = await bench.start_reserving()
         again = await bench.start_reserving()
@@ -112,7 +113,7 @@ def test_queue_is_rechecked_every_100_ms(run):
 
 def test_queue_is_rechecked_as_long_as_a_request_waits(run):
     async def main(bench):
-        bench.load(A).prefill_tokens = 5e4
+        bench.give_prompts(A, 5e4)
         task = await bench.start_reserving()
         before = len(bench.ejected_calls)
         await asyncio.sleep(0.95)
@@ -125,7 +126,7 @@ def test_queue_is_rechecked_as_long_as_a_request_waits(run):
 
 def test_queue_full_after_the_wait_limit(run):
     async def main(bench):
-        bench.load(A).prefill_tokens = 7_500.0
+        bench.give_prompts(A, 7_500.0)
         task = await bench.start_reserving(tokens=900.0, wait_s=3.0)
         with pytest.raises(RequestRefused) as full:
             await task
@@ -139,7 +140,7 @@ def test_queue_full_after_the_wait_limit(run):
 
 def test_queue_length_is_bounded(run):
     async def main(bench):
-        bench.load(A).prefill_tokens = 20_000.0
+        bench.give_prompts(A, 20_000.0)
         waiting = [await bench.start_reserving(tokens=900.0) for _ in range(2)]
         with pytest.raises(RequestRefused) as full:
             await bench.reserve()
@@ -155,7 +156,7 @@ def test_queue_length_is_bounded(run):
 
 def test_queue_without_endpoints_releases_all_requests(run):
     async def main(bench):
-        bench.load(A).prefill_tokens = 5e4
+        bench.give_prompts(A, 5e4)
         tasks = [await bench.start_reserving() for _ in range(2)]
         bench.queue.update(spec(), [])
         assert [await task for task in tasks] == [None, None]
@@ -166,7 +167,7 @@ def test_queue_without_endpoints_releases_all_requests(run):
 
 def test_new_endpoint_takes_requests_that_are_already_late(run):
     async def main(bench):
-        bench.load(A).prefill_tokens = 5e4
+        bench.give_prompts(A, 5e4)
         task = await bench.start_reserving(tokens=900.0)
         await asyncio.sleep(2.0)
         bench.queue.update(spec(), [A, B])
@@ -178,7 +179,7 @@ def test_new_endpoint_takes_requests_that_are_already_late(run):
 
 def test_update_without_new_endpoints_dispatches_nothing(run):
     async def main(bench):
-        bench.load(A).prefill_tokens = 5e4
+        bench.give_prompts(A, 5e4)
         task = await bench.start_reserving()
         before = len(bench.ejected_calls)
         bench.queue.update(spec(), [A])
@@ -258,7 +259,7 @@ def test_an_adapter_gets_a_slot_where_it_is_in_memory(run):
 def test_waiting_requests_get_a_slot_at_a_new_copy(run):
     async def main(bench):
         bench.copies = {A.pod: {"sql"}}
-        bench.load(A).prefill_tokens = 5000
+        bench.give_prompts(A, 5000)
         waiting = await bench.start_reserving(adapter="sql")
         assert not waiting.done()
         bench.copies[B.pod] = {"sql"}
@@ -271,7 +272,7 @@ def test_waiting_requests_get_a_slot_at_a_new_copy(run):
 def test_requests_for_an_adapter_whose_last_copy_is_gone_are_released(run):
     async def main(bench):
         bench.copies = {A.pod: {"sql"}}
-        bench.load(A).prefill_tokens = 5000
+        bench.give_prompts(A, 5000)
         sql = await bench.start_reserving(adapter="sql")
         bench.copies = {}
         bench.queue.note_copies()

@@ -26,7 +26,7 @@ def test_a_higher_class_goes_first(run):
 
 def test_a_full_queue_gives_up_a_lower_class(run):
     async def main(bench):
-        bench.load(A).prefill_tokens = 20_000.0
+        bench.give_prompts(A, 20_000.0)
         low = await bench.start_reserving(by=Requester("low"))
         high = await bench.start_reserving(by=Requester("high", priority=1))
         with pytest.raises(RequestRefused) as refused:
@@ -53,7 +53,7 @@ def test_a_full_queue_gives_up_a_lower_class(run):
 def test_where_none_may_wait_a_request_goes_at_once_or_is_refused(run, by, wanted, reason):
     async def main(bench):
         reservation = await bench.reserve(tokens=10.0, by=by)
-        bench.load(A).prefill_tokens = 900.0
+        bench.give_prompts(A, 900.0)
         with pytest.raises(RequestRefused) as refused:
             await bench.reserve(by=by)
         assert refused.value.reason == reason
@@ -65,12 +65,15 @@ def test_where_none_may_wait_a_request_goes_at_once_or_is_refused(run, by, wante
 
 def test_a_tenant_bounds_how_many_requests_wait_and_how_long(run):
     async def main(bench):
-        bench.load(A).prefill_tokens = 900.0
+        bench.give_prompts(A, 900.0)
         tenant = Requester("t", max_queued=1, max_wait_s=2.0)
         first = await bench.start_reserving(by=tenant)
         with pytest.raises(RequestRefused) as refused:
             await bench.reserve(by=tenant)
         assert refused.value.reason == "tenant_queue_full"
+        for _ in range(4):
+            await asyncio.sleep(0.4)
+            bench.give_prompts(A, 900.0)
         with pytest.raises(RequestRefused, match="no engine had room in time"):
             await first
         assert bench.elapsed_s == 2.0

@@ -102,6 +102,7 @@ def test_removed_queue_releases_all_requests(queues, after):
         load = queue._loads[A.pod]
         # 1,000 tokens/s, measured over ten responses.
         load.kind.model, load.prefill_tokens = model_of(1000.0), 4e3
+        load.head_since_s = asyncio.get_running_loop().time()
         load.refresh()
         task = asyncio.create_task(reserve(queue, 1000.0))
         await asyncio.sleep(0.01)
@@ -127,6 +128,7 @@ def test_copies_of_a_service_concern_its_own_queues_alone(run_virtually):
         for key, pod in ((KEY, A.pod), (other.key, B.pod)):
             queue = queues.get(key, R1)
             queue._loads[pod].prefill_tokens = 1e6
+            queue._loads[pod].head_since_s = asyncio.get_running_loop().time()
             queue._loads[pod].refresh()
             tasks.append(asyncio.create_task(reserve(queue, now(), key)))
         await asyncio.sleep(0)

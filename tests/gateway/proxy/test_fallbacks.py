@@ -183,7 +183,7 @@ async def test_answers_about_the_request_stay(start_pair, status):
 
 async def test_reason_that_is_not_listed_stays(start_pair):
     front, _, spare = await start_pair(
-        breaks, {"name": "spare", "on": ["Overload", "Absence"]}, max_attempts=1
+        breaks, {"name": "spare", "reasons": ["Overload", "Absence"]}, max_attempts=1
     )
     assert (await send(front))[:3] == (500, "large", None)
     assert not spare.requests

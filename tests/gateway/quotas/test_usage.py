@@ -57,7 +57,8 @@ def test_a_model_needs_its_namespace() -> None:
         build("usage"), ["usage", "--model", "chat"]
     )
     assert result.exit_code == 2
-    assert "chat has no namespace: give NAMESPACE/NAME, such as default/chat" in result.output
+    text = " ".join(result.output.replace("│", " ").split())
+    assert "chat has no namespace: give NAMESPACE/NAME, such as default/chat" in text
 
 
 async def test_a_gateway_of_an_older_version_is_named() -> None:

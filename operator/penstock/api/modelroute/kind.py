@@ -115,7 +115,7 @@ class Fallback(Model):
         min_length=1,
         max_length=63,
     )
-    on: Annotated[
+    reasons: Annotated[
         list[
             Annotated[
                 Literal["Overload", "Error", "Absence", "LateFirstToken"],

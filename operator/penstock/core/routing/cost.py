@@ -76,7 +76,9 @@ class Choice:
 
 
 def choose(candidates: Candidates, draw: float, home: bytes | None = None) -> Choice:
-    """Choose the candidate that costs least; of equal ones that with the fewest requests, then by `draw`.
+    """Choose the candidate that costs least.
+
+    Of equal ones the one with the fewest tokens in flight is chosen, and of these `draw` decides.
 
     draw: uniform in [0, 1). home: key of requests that are alike; they go to the same engine if it costs
     hardly more, so that gateways which do not know of each other's requests choose alike. None: no matter.
@@ -96,7 +98,7 @@ def choose(candidates: Candidates, draw: float, home: bytes | None = None) -> Ch
 def _equal_to(
     best: int, totals: Sequence[float], candidates: Candidates, able: Collection[int] | None
 ) -> list[int]:
-    """Indexes of the engines that are as good as the best one, with the fewest requests of all these.
+    """Indexes of the engines that are as good as the best one, with the fewest tokens in flight of all these.
 
     able: indexes of those that may be chosen; None: all may.
     """
@@ -104,8 +106,8 @@ def _equal_to(
     engines, tokens = candidates.engines, candidates.uncached_tokens
     near = [i for i, total in enumerate(totals) if total <= most_s]
     equal = [i for i in near if tokens[i] <= tokens[best] and (able is None or i in able)]
-    least = min([engines[i].num_active for i in equal])
-    return [i for i in equal if engines[i].num_active == least]
+    least = min([engines[i].kv_tokens for i in equal])
+    return [i for i in equal if engines[i].kv_tokens == least]
 
 
 def _below_bound(engines: Sequence[Engine]) -> list[int] | None:

@@ -64,7 +64,7 @@ def choose_fallback(
         (
             each
             for each in fallbacks
-            if reason in each.on and each.backend not in tried and is_usable(each.backend)
+            if reason in each.reasons and each.backend not in tried and is_usable(each.backend)
         ),
         None,
     )

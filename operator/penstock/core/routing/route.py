@@ -63,10 +63,10 @@ class FallbackReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """A backend that gets the requests which the backend before could not answer. on: for these reasons."""
+    """A backend that gets the requests which the backend before could not answer, for these reasons."""
 
     backend: Backend
-    on: frozenset[FallbackReason] = frozenset(FallbackReason)
+    reasons: frozenset[FallbackReason] = frozenset(FallbackReason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,9 @@ def _weights_of(rule: Object, kind: BackendKind) -> tuple[tuple[str, int], ...]:
 
 def _fallback(fallback: Object) -> Fallback:
     backend = Backend(fallback["name"], fallback.get("kind", SERVICE))
-    return Fallback(backend, frozenset(map(FallbackReason, fallback.get("on") or FallbackReason)))
+    return Fallback(
+        backend, frozenset(map(FallbackReason, fallback.get("reasons") or FallbackReason))
+    )
 
 
 def _seconds(duration: str | None) -> float | None:
