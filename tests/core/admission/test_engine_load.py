@@ -1,5 +1,7 @@
 """Load of an engine as the gateway predicts it."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,3 +84,9 @@ def test_the_load_is_that_of_the_places(steps):
             tokens for _, tokens, begun in placements.values() if not begun
         )
         assert load.kv_tokens == sum(tokens for _, tokens, _ in placements.values())
+
+
+def test_a_model_without_a_time_of_tokens_says_nothing():
+    load = EngineLoad(pod="p", kv_capacity_tokens=10_000, kind=EngineKind(model_of(math.inf)))
+    assert load.token_s == 0
+    assert load.prefill_tokens_per_s == math.inf

@@ -54,6 +54,18 @@ def test_one_answer_that_took_very_long_says_little():
     assert after.predict_s(work) == pytest.approx(before.predict_s(work), rel=0.05)
 
 
+def test_answers_to_work_that_is_all_alike_keep_what_is_known_of_other_work():
+    """What they do not tell is not forgotten until the coefficients are made of rounding errors."""
+    model, alike, draw = learned(6, 60), PromptWork(500.0, 2, 2000.0), random.Random(6)
+    for _ in range(20_000):
+        model = model.after_first_token(alike, true_s(alike) * draw.gauss(1, 0.1))
+    other = PromptWork(2000.0, 30, 30_000.0)
+    expected_s = model.predict_s(other)
+    assert expected_s == pytest.approx(true_s(other), rel=0.4)
+    model = model.after_first_token(other, 5 * true_s(other))
+    assert model.predict_s(other) < 3 * expected_s
+
+
 def test_an_engine_that_is_slower_than_the_others_is_found_out():
     speed = RelativeSpeed()
     assert speed.factor == 1.0

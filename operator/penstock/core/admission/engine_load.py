@@ -108,7 +108,8 @@ class EngineLoad:
     @property
     def prefill_tokens_per_s(self) -> float:
         """Prompt tokens that it computes each second; infinite until an answer was measured."""
-        return 1 / self.token_s if self.kind.model.is_known else float("inf")
+        is_known = self.kind.model.is_known and self.token_s > 0
+        return 1 / self.token_s if is_known else float("inf")
 
     def is_sure(self) -> bool:
         """Whether the prediction is reliable.

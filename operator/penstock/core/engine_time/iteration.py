@@ -14,6 +14,10 @@ from statistics import median
 NUM_TERMS = 4
 # An iteration at which two models are compared: prefill tokens, sequences, KV tokens.
 TYPICAL = (64.0, 8.0, 8_000.0)
+# Least time of such an iteration that bounds the uncertainty of coefficients.
+LEAST_TYPICAL_S = 1e-4
+# Least variance of a window's time, in square seconds, that rounding errors leave.
+LEAST_VARIANCE = 1e-18
 # Chi-square with one degree of freedom beyond which a window is an outlier: one in a thousand is by chance.
 GATE = 10.8
 # Consecutive outliers after which the engine has changed, if their ratios of measured to expected time are
@@ -115,16 +119,29 @@ class Fit:
         relative = (error / window.time_s) ** 2
         return Fit(
             IterationModel(*terms),
-            _updated_covariance(self.covariance, gain, weighted),
+            _updated_covariance(self.covariance, weighted, spread, own, self.model),
             noise=max(1e-4, 0.98 * self.noise + 0.02 * relative),
             windows=self.windows + 1,
         )
 
 
 def _updated_covariance(
-    covariance: Matrix, gain: Sequence[float], weighted: Sequence[float]
+    covariance: Matrix, weighted: Sequence[float], spread: float, own: float, model: IterationModel
 ) -> Matrix:
+    """The covariance after a window, with some of what earlier ones told forgotten.
+
+    Usually all of it is forgotten alike. While all work is alike, that would add to what the windows do not
+    tell without bound, until the coefficients are made of rounding errors. So, once a coefficient is less
+    certain than the time of a whole typical iteration, only what the window tells again is forgotten.
+    """
+    most_s = max(LEAST_TYPICAL_S, model.time_s(*TYPICAL))
+    limits = [most_s, *(most_s / feature for feature in TYPICAL)]
+    if all(row[i] <= limits[i] ** 2 for i, row in enumerate(covariance)):
+        share, factor = 1 / (spread + own), 1 / FORGETTING
+    else:  # the variance of the window's time is the same as with the usual forgetting
+        told = 1 - own / (spread + own) / FORGETTING
+        share, factor = told / max(spread, LEAST_VARIANCE), 1.0
     return tuple(
-        tuple((value - g * w) / FORGETTING for value, w in zip(row, weighted, strict=True))
-        for row, g in zip(covariance, gain, strict=True)
+        tuple(factor * (value - share * a * b) for value, b in zip(row, weighted, strict=True))
+        for row, a in zip(covariance, weighted, strict=True)
     )
