@@ -152,10 +152,14 @@ class PrefixIndex:
         """The pods of a mask."""
         if (pods := self._pods_by_mask.get(mask)) is not None:
             return pods
-        bits = (bit for bit in self._pods if mask & bit)
         if len(self._pods_by_mask) >= MAX_MASKS:
             self._pods_by_mask.clear()
-        found = self._pods_by_mask[mask] = tuple(self._pods[bit] for bit in bits)
+        pods, left = [], mask
+        while left:  # not all pods: a gateway may have a thousand, and a prompt a mask for each
+            bit = left & -left
+            pods.append(self._pods[bit])
+            left ^= bit
+        found = self._pods_by_mask[mask] = tuple(pods)
         return found
 
     def _new_engine(self, pod: str) -> _EngineEntries:
