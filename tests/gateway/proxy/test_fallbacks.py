@@ -6,9 +6,11 @@ import json
 import pytest
 from tests.gateway.engine_answers import EVENT, breaks, cuts, hangs, stream, whole
 from tests.gateway.support.front import until
+from tests.support.engine_models import model_of
 from tests.support.gateway_callers import api_key, bearer, let_in, tenant
 from tests.support.gateway_snapshots import build
 
+from penstock.core.admission.engine_kind import EngineKind
 from penstock.core.routing.apis import CHAT
 from penstock.core.spec.objectives import Objectives
 from penstock.core.tenants.tenant import Access
@@ -144,6 +146,17 @@ async def test_late_streams_eject_an_engine_that_hangs(start_pair):
         await send(front, stream=True)
     state = front.gateway.state
     assert state.endpoints.ejected([main.endpoint()], state.now())
+
+
+async def test_late_streams_eject_no_engine_that_was_predicted_to_take_as_long(start_pair):
+    """A tenant's long prompts, or a short limit of its route, eject no engine that others share."""
+    rule = {"timeouts": {"firstToken": "50ms"}}
+    front, main, _ = await start_pair(hangs, rule=rule)
+    state, endpoint = front.gateway.state, main.endpoint()
+    state.engines.load(endpoint.pod, EngineKind(model_of(0.1)))
+    for _ in range(3):
+        assert (await send(front, stream=True))[2] == "late_first_token"
+    assert not state.endpoints.ejected([endpoint], state.now())
 
 
 async def test_objective_is_the_limit_of_the_first_token(start_pair):

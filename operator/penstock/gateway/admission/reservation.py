@@ -32,6 +32,11 @@ class Reservation:
         self._correct = correct
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def expected_s(self) -> float:
+        """Predicted seconds from sending to the first token; 0: nothing is known of the engine."""
+        return self._placement.expected_s
+
     def assume_prefill_time(self) -> None:
         """Free the prefill work when it is predicted to end: only a stream shows when it does."""
         if self._placement.expected_s > 0:

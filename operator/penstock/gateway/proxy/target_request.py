@@ -170,10 +170,14 @@ class TargetRequest:
         )
 
     def note_late(self, cancellation: CancellationScope) -> RequestError:
-        """Count that no first byte came in time. Returns the error of a request without a fallback."""
+        """Count that no first byte came in time. Returns the error of a request without a fallback.
+
+        The engine is charged only for time of its own. Otherwise a queue, or a tenant's long prompts, would
+        eject engines that others share.
+        """
         record, endpoint = self.record, self.attempts.endpoint
         is_at_engine = cancellation.phase is RequestPhase.FIRST_BYTE
-        if is_at_engine and record is not None and endpoint is not None:
+        if is_at_engine and record is not None and endpoint is not None and record.is_engine_late:
             record.end.ending = Ending.LATE
             self._state.endpoints.charge(endpoint.pod, record.end.ending, self._state.now())
         message = "no engine sent a first token in time"

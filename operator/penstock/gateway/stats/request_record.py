@@ -128,6 +128,12 @@ class RequestRecord:
         if self._reservation is not None and self._is_stream and not self._usage.has_error:
             self._reservation.first_token_received(self._times.first_byte_s)
 
+    @property
+    def is_engine_late(self) -> bool:
+        """Whether the engine is at fault that there is no answer yet."""
+        reservation = self._reservation
+        return self._times.is_engine_late(0.0 if reservation is None else reservation.expected_s)
+
     def add_write_time(self, seconds: float) -> None:
         """Add the time that a write to the client took."""
         self._times.add_write_time(seconds)

@@ -7,6 +7,8 @@ BLOCKED_AFTER_S = 0.05
 # If writes waited for the client during more than this share of a stream, the times between tokens
 # are the client's and are not taken as the engine's.
 MAX_BLOCKED_SHARE = 0.1
+# Share of a request's time that an engine has had it, from which the engine is at fault that it is late.
+LATE_SHARE = 0.5
 
 
 class ResponseTimes:
@@ -26,6 +28,15 @@ class ResponseTimes:
     def note_sent(self) -> None:
         """Record that an engine gets the request."""
         self._sent_s = self._now()
+
+    def is_engine_late(self, expected_s: float) -> bool:
+        """Whether the engine has had the request for most of its time, and for longer than was expected.
+
+        The time before it was sent, such as that in an admission queue, is not the engine's.
+        """
+        now = self._now()
+        at_engine_s = now - self._sent_s
+        return at_engine_s >= max(expected_s, LATE_SHARE * (now - self._arrived_s))
 
     def note_failed_attempt(self) -> None:
         """Record that the engine has not responded."""
