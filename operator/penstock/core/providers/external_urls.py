@@ -8,8 +8,14 @@ from urllib.parse import urlsplit
 
 URL_PATTERN = r"^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~-]+)*/?$"
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# Addresses that are not link-local, at which clouds serve the credentials of machines.
-METADATA = frozenset({ip_address("100.100.100.200"), ip_address("fd00:ec2::254")})
+# Addresses that are not link-local, at which clouds serve the credentials of machines: Alibaba, Azure, Oracle,
+# AWS and Google.
+METADATA = frozenset(
+    ip_address(text)
+    for text in (
+        "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254",
+    )
+)  # fmt: skip
 NAT64 = IPv6Network("64:ff9b::/96")
 
 
