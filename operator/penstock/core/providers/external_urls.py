@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 URL_PATTERN = r"^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~-]+)*/?$"
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# Addresses that are not link-local, at which clouds serve the credentials of machines: Alibaba, Azure, Oracle,
-# AWS and Google.
+# Addresses that are not link-local, at which clouds serve the credentials of machines: Alibaba, Azure,
+# Oracle, AWS and Google.
 METADATA = frozenset(
     ip_address(text)
     for text in (

@@ -150,11 +150,12 @@ class PrefixIndex:
 
     def _pods_of(self, mask: int) -> tuple[str, ...]:
         """The pods of a mask."""
-        if (pods := self._pods_by_mask.get(mask)) is not None:
-            return pods
+        if (known := self._pods_by_mask.get(mask)) is not None:
+            return known
         if len(self._pods_by_mask) >= MAX_MASKS:
             self._pods_by_mask.clear()
-        pods, left = [], mask
+        pods: list[str] = []
+        left = mask
         while left:  # not all pods: a gateway may have a thousand, and a prompt a mask for each
             bit = left & -left
             pods.append(self._pods[bit])
