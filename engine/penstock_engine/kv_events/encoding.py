@@ -1,4 +1,4 @@
-"""Encoder of block events in the MessagePack format of vLLM 0.32.
+"""Block events in MessagePack, in the form that vLLM 0.32 publishes.
 
 A batch is an array, and each event a map:
 

@@ -1,4 +1,4 @@
-"""Publishes batches of block events on a ZeroMQ PUB socket, and replays past ones on a ROUTER socket.
+"""Publishes batches of block events on a ZeroMQ PUB socket, and repeats earlier ones on a ROUTER socket.
 
     engine's thread --publish--> bounded queue --> own thread: encode, send, keep for replay
 

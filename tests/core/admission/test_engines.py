@@ -47,7 +47,7 @@ def test_a_busy_engine_does_not_get_every_request_for_what_it_has():
         waiting = request()
         chosen = engines.choose(waiting, loads, 0.0, 0.0)
         engines.send(waiting, chosen.load, 0.0)
-        pods.append(chosen.pod)
+        pods.append(chosen.load.pod)
     assert {pods.count("a"), pods.count("b")} == {3}
 
 

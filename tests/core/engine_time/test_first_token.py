@@ -55,7 +55,7 @@ def test_one_answer_that_took_very_long_says_little():
 
 
 def test_answers_to_work_that_is_all_alike_keep_what_is_known_of_other_work():
-    """What they do not tell is not forgotten until the coefficients are made of rounding errors."""
+    """The coefficients that such work says nothing about stay, however many answers there are."""
     model, alike, draw = learned(6, 60), PromptWork(500.0, 2, 2000.0), random.Random(6)
     for _ in range(20_000):
         model = model.after_first_token(alike, true_s(alike) * draw.gauss(1, 0.1))
@@ -75,7 +75,7 @@ def test_an_engine_that_is_slower_than_the_others_is_found_out():
 
 
 def test_few_slow_answers_do_not_make_an_engine_slow():
-    """It would get no further request, and could not show that it is as fast as the others."""
+    """A slow engine gets no further request, and cannot show that it is as fast as the others."""
     speed = RelativeSpeed()
     for _ in range(2):
         speed.note(2.0)

@@ -29,8 +29,7 @@ class Engine:
 
 
 def chosen(*engines, tokens, output=0.0, draw=0.0, home=None):
-    choice = choose(Candidates(engines, tokens, output, NOW), draw, home)
-    return engines[choice.index].pod
+    return engines[choose(Candidates(engines, tokens, output, NOW), draw, home)].pod
 
 
 A, B, C = (Engine(name) for name in "abc")
@@ -78,7 +77,7 @@ def test_a_hot_prompt_does_not_overload_its_engine():
     st.none() | st.binary(max_size=16),
 )
 def test_the_load_of_the_chosen_engine_is_bounded(drawn, draw, home):
-    """Also where an engine beyond the bound costs as much as the best one within, and has more cached."""
+    """An engine beyond the bound may cost as much as the best one within, and have more cached."""
     loads = [load for load, _ in drawn]
     engines = [Engine(str(n), wait_s=1 - t, kv_tokens=load) for n, (load, t) in enumerate(drawn)]
     tokens = [1000.0 * t for _, t in drawn]

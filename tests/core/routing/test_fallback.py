@@ -38,7 +38,7 @@ OVERLOAD, ERROR, ABSENCE, LATE = FallbackReason
         ("queue_full", [Ending.ERROR], ERROR),
         ("late_first_token", [], LATE),
         ("late_first_token", [Ending.ERROR], LATE),
-        # What is the client's, its tenant's or the gateway's own.
+        # Errors of the client, and limits of its tenant or of the gateway.
         ("invalid_request", [], None),
         ("rate_limit_exceeded", [], None),
         ("insufficient_quota", [], None),

@@ -55,7 +55,7 @@ def test_an_event_is_that_of_vllm(event: BlockEvent, expected: object) -> None:
     payload = BatchEncoder(2, None).encode(1.5, [event])
 
     assert decode(payload) == KVEventBatch(1.5, [expected], 0)  # type: ignore[list-item]
-    # Not only equal when decoded: the same bytes that vLLM's encoder makes, of the same fields in order.
+    # The bytes are those that vLLM's encoder makes: the same fields in the same order.
     assert payload == msgspec.msgpack.encode(KVEventBatch(1.5, [expected], 0))  # type: ignore[list-item]
 
 

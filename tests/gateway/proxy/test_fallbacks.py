@@ -165,7 +165,7 @@ async def test_objective_is_the_limit_of_the_first_token(start_pair):
 
 
 async def test_stream_that_has_begun_stays(start_pair):
-    """Also when it is late with what follows, or breaks off."""
+    """A stream whose first byte went out does not fall back when it pauses or breaks off."""
 
     async def slow(request):
         await request.head()

@@ -66,7 +66,12 @@ def pick() -> Pick:
         now: float = 0.0,
     ) -> str:
         waiting = Waiting(
-            request.request_id, now, now, 0.0, float(request.prompt_tokens), request.attributes
+            request.request_id,
+            now,
+            now,
+            0.0,
+            float(request.prompt_tokens),
+            request.attributes(0),
         )
         request.pod = rule.pick(request, waiting, views, now, draw).pod
         rule.sent(request, now)

@@ -26,7 +26,7 @@ def test_cached_blocks_are_no_work(make_views: MakeViews, pick: Pick, clock: Clo
     clock.run(10.0)
     rule = rule_for(views)
     assert pick(rule, views, request(1, 2, 3, 4, number=0), draw=0.0) == "b"
-    # Nothing of it is cached: b has 1 token to compute and 5 active blocks, the others have nothing
+    # No block of this prompt is cached: b has 1 token to compute and 5 active blocks, the others have no work
     assert pick(rule, views, request(7, 8, number=1), draw=0.0) == "a"
 
 

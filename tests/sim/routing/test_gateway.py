@@ -20,7 +20,7 @@ BLOCK_TOKENS = 64
 
 
 class Recorder(Picker):
-    """Sends everything to the last engine, and records what it is told."""
+    """Rule that picks the last engine, and records each call."""
 
     scrape_s = 0.05
 

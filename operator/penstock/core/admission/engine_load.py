@@ -41,15 +41,13 @@ class Waiting:
     home: bytes | None = None
     # Tokens that the engine with the most of the prompt has to compute
     prefill_tokens: float = field(init=False)
+    # Beginnings of the prompt, as the model or the adapter computes them
+    prefix: PromptPrefix = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "prefix", self.attributes.prefix.with_space(self.adapter))
         most = max(self.cached_tokens.values(), default=0.0)
         object.__setattr__(self, "prefill_tokens", self.prompt_tokens - most)
-
-    @property
-    def prefix(self) -> PromptPrefix:
-        """Beginnings of its prompt, as its model or adapter computes them."""
-        return self.attributes.prefix.with_space(self.adapter)
 
     @property
     def is_batch(self) -> bool:

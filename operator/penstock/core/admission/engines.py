@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from penstock.core.admission.engine_kind import EngineKind
 from penstock.core.admission.engine_load import EngineLoad, Waiting
 from penstock.core.admission.placement import Placement
-from penstock.core.routing.cost import Candidates, Choice, choose
+from penstock.core.routing.cost import Candidates, choose
 from penstock.core.routing.prefix.index import PrefixIndex
 from penstock.core.routing.prefix.prompt_prefix import PromptPrefix
 
@@ -20,15 +20,14 @@ UNKNOWN_CAPACITY_TOKENS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The engine that was chosen for a request, and what it was chosen from."""
+    """The engine that was chosen for a request.
 
-    candidates: Candidates
-    choice: Choice
+    index: among those that it was chosen from. uncached_tokens: of the prompt, as expected.
+    """
+
     load: EngineLoad
-
-    @property
-    def pod(self) -> str:
-        return self.load.pod
+    index: int
+    uncached_tokens: float
 
 
 class Engines:
@@ -89,8 +88,8 @@ class Engines:
             uncached = [tokens - token * overlaps.get(load.pod, 0) for load in loads]
         output_tokens = 2 * max(0.0, waiting.kv_tokens - tokens)
         candidates = Candidates(loads, uncached, output_tokens, now)
-        choice = choose(candidates, draw, waiting.home)
-        return Chosen(candidates, choice, loads[choice.index])
+        index = choose(candidates, draw, waiting.home)
+        return Chosen(loads[index], index, uncached[index])
 
     def send(self, waiting: Waiting, load: EngineLoad, now: float) -> Placement:
         """Put a request on an engine, which computes its prompt and then has it cached."""

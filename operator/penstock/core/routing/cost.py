@@ -10,7 +10,6 @@ A bounded load keeps prompts that begin alike from overloading the engine that h
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
@@ -56,27 +55,19 @@ class Candidates(NamedTuple):
     now: float
 
 
-def costs_s(candidates: Candidates, harm: float = HARM) -> list[float]:
-    """Seconds that the request costs at each candidate. harm: 0: only the time to the first token."""
-    now, step_share = candidates.now, 1 + harm * candidates.output_tokens
+def costs_s(candidates: Candidates) -> list[float]:
+    """Seconds that the request costs at each candidate."""
+    now, step_share = candidates.now, 1 + HARM * candidates.output_tokens
     return [
         (wait_s if (wait_s := e.free_s - now) > e.least_wait_s else e.least_wait_s)
         + e.step_s * step_share
-        + e.token_s * tokens * (1 + harm * e.num_active)
+        + e.token_s * tokens * (1 + HARM * e.num_active)
         for e, tokens in zip(candidates.engines, candidates.uncached_tokens, strict=True)
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Result of one choice. costs_s: of each candidate. index: of the chosen one."""
-
-    costs_s: Sequence[float]
-    index: int
-
-
-def choose(candidates: Candidates, draw: float, home: bytes | None = None) -> Choice:
-    """Choose the candidate that costs least.
+def choose(candidates: Candidates, draw: float, home: bytes | None = None) -> int:
+    """Choose the candidate that costs least. Returns its index.
 
     Of equal ones the one with the fewest tokens in flight is chosen, and of these `draw` decides.
 
@@ -90,9 +81,9 @@ def choose(candidates: Candidates, draw: float, home: bytes | None = None) -> Ch
         index = _home_of(candidates.engines, home)
         extra_s = HOME_SHARE * candidates.engines[index].token_s * min(candidates.uncached_tokens)
         if totals[index] <= totals[best] + extra_s and (able is None or index in able):
-            return Choice(totals, index)
+            return index
     equal = _equal_to(best, totals, candidates, able)
-    return Choice(totals, equal[int(draw * len(equal))])
+    return equal[int(draw * len(equal))]
 
 
 def _equal_to(

@@ -19,7 +19,7 @@ class SamplingLimits:
     top_logprobs: int | None = None
 
     def fields_to_set(self, api: Api, stated: Mapping[str, float]) -> dict[str, float]:
-        """Fields to set in the body of a request so that it is within the limits, with their values.
+        """Return the lower numbers that replace those of a body above the limits, by field.
 
         stated: numbers in the body by their fields. Infinite: one that cannot be read. A negative one stands
         for all that there is, as in `"logprobs": -1`.

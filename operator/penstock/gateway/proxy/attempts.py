@@ -7,7 +7,7 @@ answers: it can be passed on if all fail.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from penstock.core.routing.apis import BACKGROUND
@@ -17,17 +17,15 @@ from penstock.core.routing.retry import may_retry, needs_budget, tries_other_ver
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.apis.request import InferenceRequest
 from penstock.gateway.apis.response_id import name_response
-from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.mirroring.mirrored_request import MirroredRequest
 from penstock.gateway.proxy.relay import Relay
-from penstock.gateway.proxy.request_telemetry import RequestTelemetry
+from penstock.gateway.proxy.target_attempts import TargetAttempts
 from penstock.gateway.request_lifecycle.cancellation import CancellationScope
 from penstock.gateway.request_lifecycle.timeline import RequestPhase
 from penstock.gateway.selection.adapter_answers import AdapterAnswers
 from penstock.gateway.selection.endpoint_selection import EndpointSelector, SelectedEndpoint
 from penstock.gateway.selection.routing_target import RoutingTarget
 from penstock.gateway.snapshots.adapter import Adapter
-from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.stats.request_record import RequestRecord
 from penstock.gateway.upstream.response import UpstreamResponse
 from penstock.gateway.upstream.unanswered import EngineLost
@@ -43,34 +41,13 @@ class EngineError(RequestError):
         self.response = response
 
 
-class Attempts:
-    """The attempts of one request at the engines of one target, and the relay of the response.
+class Attempts(TargetAttempts):
+    """The attempts of one request at the engines of one target, and the relay of the response."""
 
-    note_response: called when there is a response, for which the request's body is not needed any more.
-    tenant: name of the caller's; empty: none. endpoint: the last one that was tried; None before the first
-    attempt. failures: endings of the failed attempts. relay: None before there is a response.
-    """
-
-    def __init__(
-        self,
-        state: GatewayState,
-        client: ClientResponse,
-        telemetry: RequestTelemetry,
-        note_response: Callable[[], None],
-        tenant: str,
-    ) -> None:
-        self._state = state
-        self._client = client
-        self._telemetry = telemetry
-        self._note_response = note_response
-        self._tenant = tenant
-        self.endpoint: Endpoint | None = None
-        self.failures: list[Ending] = []
-        self.relay: Relay | None = None
-        self._error: UpstreamResponse | None = None
+    _error: UpstreamResponse | None = None  # of an engine, held in case no other engine answers
 
     def close(self) -> None:
-        """Free the error response of an engine that is held in case no other engine answers."""
+        """Free the error response that is held."""
         if self._error is not None:
             self._error.close()
             self._error = None

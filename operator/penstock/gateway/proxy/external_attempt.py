@@ -1,7 +1,7 @@
 """Sends one request to the provider of an external model, at most once, and relays the response."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from multidict import CIMultiDict
 
@@ -13,13 +13,11 @@ from penstock.core.routing.pick import Endpoint
 from penstock.gateway.apis.errors import RETRY_AFTER_S, RequestError
 from penstock.gateway.apis.model_field import add_usage_option
 from penstock.gateway.apis.request import InferenceRequest
-from penstock.gateway.http.client import ClientResponse
 from penstock.gateway.http.headers import RawHeaders, header_text
 from penstock.gateway.proxy.relay import Relay
-from penstock.gateway.proxy.request_telemetry import RequestTelemetry
+from penstock.gateway.proxy.target_attempts import TargetAttempts
 from penstock.gateway.request_lifecycle.cancellation import CancellationScope
 from penstock.gateway.request_lifecycle.timeline import RequestPhase
-from penstock.gateway.state.gateway_state import GatewayState
 from penstock.gateway.stats.request_record import RequestRecord
 from penstock.gateway.upstream.response import UpstreamResponse
 from penstock.gateway.upstream.upstream import AttemptFailed, UpstreamRequest
@@ -38,33 +36,8 @@ FAILURES = {
 }
 
 
-class ExternalAttempt:
-    """The attempt of one request at an external model.
-
-    note_response: called when there is a response. tenant: name of the caller's; empty: none. endpoint: the
-    provider; None before the attempt. failures: ending of the failed attempt. relay: None before there is a
-    response.
-    """
-
-    def __init__(
-        self,
-        state: GatewayState,
-        client: ClientResponse,
-        telemetry: RequestTelemetry,
-        note_response: Callable[[], None],
-        tenant: str,
-    ) -> None:
-        self._state = state
-        self._client = client
-        self._telemetry = telemetry
-        self._note_response = note_response
-        self._tenant = tenant
-        self.endpoint: Endpoint | None = None
-        self.failures: list[Ending] = []
-        self.relay: Relay | None = None
-
-    def close(self) -> None:
-        """Free nothing: no response is held."""
+class ExternalAttempt(TargetAttempts):
+    """The attempt of one request at an external model, whose provider is the endpoint."""
 
     async def run(
         self,

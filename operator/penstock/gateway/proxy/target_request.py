@@ -15,6 +15,7 @@ from penstock.gateway.limits.request_allocation import RequestAllocation
 from penstock.gateway.proxy.attempts import Attempts
 from penstock.gateway.proxy.external_attempt import ExternalAttempt
 from penstock.gateway.proxy.request_telemetry import RequestTelemetry
+from penstock.gateway.proxy.target_attempts import TargetAttempts
 from penstock.gateway.proxy.tenant_limits import admit, settle
 from penstock.gateway.quotas.request_quota import RequestQuota
 from penstock.gateway.request_lifecycle.cancellation import CancellationScope
@@ -66,7 +67,7 @@ class TargetRequest:
             context.state, context.client, context.telemetry, note_response, context.caller.name,
         )  # fmt: skip
         self._at_engines = Attempts(*self._parts)
-        self.attempts: Attempts | ExternalAttempt = self._at_engines
+        self.attempts: TargetAttempts = self._at_engines
         self._quota = RequestQuota(context.state.quotas, context.caller.tenant)
         self.record: RequestRecord | None = None
 

@@ -5,8 +5,7 @@ from penstock.core.routing.charge import Ending
 from penstock.core.tenants.limits import Usage
 from penstock.core.tenants.tenant import Tenant
 from penstock.gateway.apis.request import InferenceRequest
-from penstock.gateway.proxy.attempts import Attempts
-from penstock.gateway.proxy.external_attempt import ExternalAttempt
+from penstock.gateway.proxy.target_attempts import TargetAttempts
 from penstock.gateway.quotas.request_bounds import bound_request
 from penstock.gateway.quotas.request_quota import RequestQuota
 from penstock.gateway.selection.routing_target import RoutingTarget
@@ -50,7 +49,7 @@ async def admit(
 
 
 def settle(
-    request_quota: RequestQuota, record: RequestRecord | None, attempts: Attempts | ExternalAttempt
+    request_quota: RequestQuota, record: RequestRecord | None, attempts: TargetAttempts
 ) -> None:
     """Count what a request that has ended has used, by the engine's counts if there are any."""
     reserved = request_quota.reserved

@@ -56,5 +56,5 @@ class RequestPlacement:
         loads = state.engines.of([each.pod for each in endpoints])
         chosen = state.engines.choose(waiting, loads, now, draw)
         placement = state.engines.send(waiting, chosen.load, now)
-        state.endpoints.note_selected(chosen.pod, now)
-        return Reservation(endpoints[chosen.choice.index], placement, state.engines, state.now)
+        state.endpoints.note_selected(chosen.load.pod, now)
+        return Reservation(endpoints[chosen.index], placement, state.engines, state.now)

@@ -130,7 +130,7 @@ class RequestRecord:
 
     @property
     def is_engine_late(self) -> bool:
-        """Whether the engine is at fault that there is no answer yet."""
+        """Whether the engine has had the request for so long that a late answer is its own fault."""
         reservation = self._reservation
         return self._times.is_engine_late(0.0 if reservation is None else reservation.expected_s)
 

@@ -29,11 +29,9 @@ class Penstock(Picker):
     ) -> EngineView:
         loads = [view.load for view in engines]
         chosen = self._engines.choose(waiting, loads, now, draw)
-        index = chosen.choice.index
-        uncached = chosen.candidates.uncached_tokens[index]
         is_known = chosen.load.kind.model.is_known
-        self._predicted_s = chosen.load.ttft_s(uncached, now) if is_known else None
-        return engines[index]
+        self._predicted_s = chosen.load.ttft_s(chosen.uncached_tokens, now) if is_known else None
+        return engines[chosen.index]
 
     def predicted_s(self, request: Request) -> float | None:
         return self._predicted_s

@@ -15,7 +15,7 @@ def session_of(request: Request) -> str:
 
 
 class SessionAffinity(Picker):
-    """Sends a request to the engine that had the conversation's last one, as long as it is ready.
+    """Rule that keeps a conversation on the engine of its previous request while that engine is ready.
 
     A new conversation goes to the engine with the fewest tokens in flight. It is Dynamo's session affinity
     (ai-dynamo/dynamo, "Configuration and Tuning" of its router at 057096c3), without its idle timeout.

@@ -90,7 +90,7 @@ def fill(index, pod, kilobytes, name="f"):
 
 
 def test_a_miss_shows_how_much_an_engine_keeps():
-    """What was used before the part that was missed is evicted too."""
+    """The index forgets all beginnings that were used before the one that was missed."""
     index = PrefixIndex()
     old, asked = prompt("o", size=4 * KB), prompt("a", size=4 * KB)
     send(index, "p", old)
